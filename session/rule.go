@@ -165,9 +165,10 @@ func withoutClosed(head *Head, events []Event) (keep []Event, tooLate bool) {
 			case own[e.CallID]:
 			case pending == nil:
 				return nil, true
+			case pending.AnsweredBy == "":
 			case pending.AnsweredBy == validText(e.InvocationID):
 				continue
-			case pending.AnsweredBy != "":
+			default:
 				return nil, true
 			}
 		case *ToolResult:
