@@ -1,0 +1,120 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/turnpool/turnpool/session"
+)
+
+// act is the tools' half of a step: every call is run, and its result streamed
+// when it is there. The ledger has them in the model's order. When ctx ends
+// first, the calls still open are closed with an error, so that the ledger never
+// has a call without a result, and ctx's cause comes back.
+func (r *run) act(ctx context.Context, step int, calls []*session.ToolCall) error {
+	if err := r.Sink.Flush(ctx); err != nil && ctx.Err() == nil {
+		return err
+	}
+	results := make([]*session.ToolResult, len(calls))
+	tokens := r.tokens(step, calls)
+	serve := func(i int) {
+		results[i] = r.serve(ctx, calls[i], tokens[i])
+		r.Sink.Emit(results[i])
+	}
+	if r.Agent.Sequential {
+		for i := range calls {
+			serve(i)
+		}
+	} else {
+		var all sync.WaitGroup
+		for i := range calls {
+			all.Go(func() { serve(i) })
+		}
+		all.Wait()
+	}
+	for _, result := range results {
+		r.keep(result)
+	}
+	return context.Cause(ctx)
+}
+
+// tokens returns the idempotency token of each call.
+func (r *run) tokens(step int, calls []*session.ToolCall) []string {
+	tokens := make([]string, len(calls))
+	equal := map[string]int{}
+	for i, call := range calls {
+		args := canonical(call.Args)
+		same := call.Name + "\n" + args
+		tokens[i] = callToken(r.InvocationID, step, call.Name, args, equal[same])
+		equal[same]++
+	}
+	return tokens
+}
+
+// serve runs one call. Whatever goes wrong is a result that the model sees.
+func (r *run) serve(ctx context.Context, call *session.ToolCall, token string) *session.ToolResult {
+	started := r.Now()
+	value, err := r.execute(ctx, call, token)
+	result := &session.ToolResult{
+		EventBase: r.base(), CallID: call.CallID, Name: call.Name, Result: value,
+		TimedOut: errors.Is(err, errToolTimeout),
+	}
+	result.DurationMs = result.CreatedAt - started
+	if err != nil {
+		result.Result, result.Error = nil, err.Error()
+	}
+	return result
+}
+
+func (r *run) execute(ctx context.Context, call *session.ToolCall, token string) (json.RawMessage, error) {
+	tool := r.Agent.tool(call.Name)
+	if tool == nil {
+		return nil, fmt.Errorf("%w: %q; there are: %s", errNoTool, call.Name, r.toolNames())
+	}
+	if err := tool.check(call.Args); err != nil {
+		return nil, err
+	}
+	if timeout := cmp.Or(tool.Timeout, r.Agent.ToolTimeout); timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, timeout, fmt.Errorf("%w after %v", errToolTimeout, timeout))
+		defer cancel()
+	}
+	value, err := await(ctx, r.panics("tool", call.Name), func() (json.RawMessage, error) {
+		return tool.Execute(ctx, &Call{
+			ID: call.CallID, Tool: call.Name, Args: call.Args, AgentName: r.Agent.Name,
+			InvocationID: r.InvocationID, SessionID: r.SessionID, Token: token,
+		})
+	})
+	switch {
+	case err != nil && ctx.Err() != nil: // the body saw its context end, and says so in its own words
+		return nil, context.Cause(ctx)
+	case err != nil:
+		return nil, err
+	case len(value) == 0:
+		return json.RawMessage("null"), nil
+	case !json.Valid(value):
+		return nil, errors.New("the tool's result is not JSON")
+	}
+	return value, nil
+}
+
+func (r *run) toolNames() string {
+	names := make([]string, len(r.Agent.Tools))
+	for i, t := range r.Agent.Tools {
+		names[i] = t.Name
+	}
+	return cmp.Or(strings.Join(names, ", "), "none")
+}
+
+// panics returns what logs a panic of the tool or model that has the name.
+func (r *run) panics(kind, name string) func(*panicError) {
+	return func(p *panicError) {
+		r.Log.Error(kind+" panicked", kind, name, "invocation", r.InvocationID, "session", r.SessionID,
+			"attempt", r.Attempt, "panic", fmt.Sprint(p.value), "stack", string(p.stack))
+	}
+}
