@@ -1,0 +1,59 @@
+package worker
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/turnpool/turnpool/agent"
+	"github.com/turnpool/turnpool/session"
+	"github.com/turnpool/turnpool/turn"
+)
+
+// job is one attempt of one turn, ready to run.
+type job struct {
+	*turn.Submission
+	agent    *agent.Agent
+	attempt  int
+	failures int
+	// base and events are the session as the turn's first attempt loaded it.
+	base      session.Base
+	events    []session.Event
+	state     session.State
+	startedAt int64
+	// claimed says that the turn's row names this attempt.
+	claimed bool
+}
+
+// loadQuery asks for what a turn needs to begin.
+func loadQuery(s *turn.Submission, upTo int64) session.LoadQuery {
+	return session.LoadQuery{
+		Tenant: s.Tenant, SessionID: s.Request.SessionID, InvocationID: s.InvocationID, UpTo: upTo,
+	}
+}
+
+// on puts the session that was loaded into the job, as it was at base. The
+// events loaded are those up to base, or more.
+func (j *job) on(base session.Base, loaded session.Loaded) {
+	j.base, j.events = base, loaded.Events[:min(base.EventCount, int64(len(loaded.Events)))]
+	switch {
+	case base == session.Base{} || loaded.Head == nil || loaded.Head.Epoch != base.Epoch:
+		// No session, or another one than the first attempt loaded: the turn
+		// runs on nothing, and its commit finds out what that means.
+		j.events, j.state = nil, session.State{}
+	case loaded.Head.EventCount == base.EventCount:
+		j.state = loaded.Head.State
+	default: // the session has grown since
+		var then session.Head
+		then.Fold(j.events)
+		j.state = then.State
+	}
+}
+
+// run runs the agent.
+func (j *job) run(ctx context.Context, sink agent.Sink, now func() int64, log *slog.Logger) agent.Outcome {
+	return agent.Run{
+		Agent: j.agent, InvocationID: j.InvocationID, SessionID: j.Request.SessionID, Attempt: j.attempt,
+		Base: j.base, Events: j.events, State: j.state, Input: j.Request.Input, UserAt: j.StoredAt,
+		Sink: sink, Now: now, Log: log,
+	}.Do(ctx)
+}

@@ -1,0 +1,190 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/turnpool/turnpool/session"
+	"github.com/turnpool/turnpool/turn"
+)
+
+// prepare loads all that an attempt needs, and claims the turn if others may have
+// gone before. It returns [errSettled] if there is nothing to run: the turn has
+// an outcome (which is announced again), has failed too often, or is another's.
+func (v *visit) prepare(again bool) (*job, turn.LogState, error) {
+	// The log is read before the row, so that an outcome which the log has
+	// announced is in the row that is read.
+	var last turn.LogState
+	if again {
+		err := v.persist("log not read", func() (err error) {
+			last, err = v.deps.Log.State(v.lease.held, v.turn.Tenant, v.turn.InvocationID)
+			return err
+		})
+		if err != nil {
+			return nil, last, err
+		}
+	}
+	loaded, err := v.load(0)
+	if err != nil {
+		return nil, last, err
+	}
+	if loaded.Turn != nil && loaded.Turn.Status.Finished() {
+		return nil, last, settled(v.announce(loaded.Turn, nil))
+	}
+	j := &job{Submission: v.turn, agent: v.agents[v.turn.Request.Agent], attempt: 1, startedAt: v.cfg.Now()}
+	if !again {
+		j.on(loaded.Head.Base(), loaded)
+		return j, last, nil
+	}
+	return j, last, v.prepareAgain(j, last, loaded)
+}
+
+// prepareAgain makes the job that of the next attempt, on the session that the
+// first one loaded.
+func (v *visit) prepareAgain(j *job, last turn.LogState, loaded session.Loaded) error {
+	if last.Finished {
+		v.log.Error("the log has a result that the store does not know; the turn is not run again")
+		return settled(v.delivery.Ack())
+	}
+	was := j.follow(loaded.Turn, last)
+	if j.failures >= v.cfg.MaxAttempts {
+		return v.giveUp(j)
+	}
+	if err := v.claim(j, was); err != nil {
+		return err
+	}
+	base, err := v.firstBase(last, loaded.Head.Base())
+	if err != nil {
+		return err
+	}
+	if base.EventCount != loaded.Head.Base().EventCount && base.EventCount > 0 {
+		if loaded, err = v.load(base.EventCount); err != nil {
+			return err
+		}
+	}
+	j.on(base, loaded)
+	return nil
+}
+
+// follow numbers the attempt and counts the failures before it: one more if the
+// attempt before left no mark. It returns the attempt of the stored row.
+func (j *job) follow(row *session.Turn, last turn.LogState) (was int) {
+	if row != nil {
+		was, j.failures = row.Attempt, row.Failures
+		j.startedAt = row.StartedAt
+	}
+	before := max(was, last.Attempt)
+	j.attempt = before + 1
+	if before > 0 && !(last.Released && last.Attempt == before) {
+		j.failures++
+	}
+	return was
+}
+
+// claim writes the attempt into the turn's row, unless another was faster.
+func (v *visit) claim(j *job, was int) error {
+	var row session.Turn
+	var won bool
+	err := v.persist("turn not claimed yet", func() (err error) {
+		row, won, err = v.deps.Store.Claim(v.lease.held, j.claim(), was)
+		return err
+	})
+	switch {
+	case err != nil:
+		return err
+	case won:
+		j.claimed = true
+		return nil
+	case row.Status.Finished():
+		return settled(v.announce(&row, nil))
+	default:
+		return fmt.Errorf("%w: attempt %d was claimed", turn.ErrLost, row.Attempt)
+	}
+}
+
+// claim is the row of the running turn.
+func (j *job) claim() session.Turn {
+	return session.Turn{
+		Tenant: j.Tenant, InvocationID: j.InvocationID, SessionID: j.Request.SessionID,
+		Agent: j.Request.Agent, Lane: string(j.Request.Lane), Status: session.StatusRunning,
+		Attempt: j.attempt, Failures: j.failures, CreatedAt: j.StoredAt, StartedAt: j.startedAt,
+	}
+}
+
+// giveUp ends a turn that has failed too often.
+func (v *visit) giveUp(j *job) error {
+	v.log.Error("turn given up", "attempt", j.attempt-1, "failures", j.failures)
+	j.attempt-- // the one that would be next did not run
+	ended := failed(turn.CodeWorkerLost, fmt.Sprintf("the turn was given up after %d failed attempts", j.failures))
+	row, err := v.commit(j, ended)
+	if err != nil {
+		return err
+	}
+	return settled(v.announce(row, nil))
+}
+
+// firstBase finds the session that the turn's first attempt loaded: the log's
+// first event says so. A turn that has no log, or whose log was cut off, runs on
+// the session as it is now.
+func (v *visit) firstBase(last turn.LogState, now session.Base) (base session.Base, err error) {
+	if last.Sequence == 0 {
+		return now, nil
+	}
+	var cutOff error
+	err = v.persist("log not read", func() error {
+		reader, err := v.deps.Log.Follow(v.lease.held, v.turn.Tenant, v.turn.InvocationID, 0)
+		if err == nil {
+			defer reader.Close()
+			base, err = openingBase(v.lease.held, reader)
+		}
+		if errors.Is(err, turn.ErrExpired) || errors.Is(err, io.EOF) {
+			cutOff, err = err, nil
+		}
+		return err
+	})
+	if cutOff != nil {
+		v.log.Warn("the log was cut off, the turn runs on the session as it is now", "error", cutOff)
+		return now, nil
+	}
+	return base, err
+}
+
+// openingBase reads the log up to the first event that tells the base.
+func openingBase(ctx context.Context, reader turn.LogReader) (session.Base, error) {
+	for {
+		frames, err := reader.Next(ctx)
+		if err != nil {
+			return session.Base{}, err
+		}
+		for _, f := range frames {
+			e, err := turn.DecodeEvent(f.Type, f.Data)
+			if err != nil {
+				return session.Base{}, err
+			}
+			switch e := e.(type) {
+			case *turn.Restart:
+				return e.Base, nil
+			case *session.InvocationStart:
+				return session.Base{Epoch: e.Epoch, Version: e.Version, EventCount: e.EventCount}, nil
+			}
+		}
+	}
+}
+
+func (v *visit) load(upTo int64) (loaded session.Loaded, err error) {
+	err = v.persist("session not loaded yet", func() (err error) {
+		loaded, err = v.deps.Store.Load(v.lease.held, loadQuery(v.turn, upTo))
+		return err
+	})
+	return loaded, err
+}
+
+// settled turns success into [errSettled].
+func settled(err error) error {
+	if err == nil {
+		return errSettled
+	}
+	return err
+}

@@ -1,0 +1,313 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/turnpool/turnpool/agent"
+	"github.com/turnpool/turnpool/session"
+	"github.com/turnpool/turnpool/turn"
+)
+
+// unknownAgentDelay is how long a turn rests that this worker has no agent for,
+// while a rolling update goes on.
+const unknownAgentDelay = time.Second
+
+// visit is one delivery of a turn in this worker's hands.
+type visit struct {
+	*Pool
+	delivery turn.Delivery
+	lease    *lease
+	turn     *turn.Submission
+	log      *slog.Logger
+}
+
+// errSettled says that the turn has been settled, or is another's: there is
+// nothing more to do with this delivery.
+var errSettled = errors.New("settled")
+
+// serve brings one delivery to its end: the turn has an outcome and is
+// acknowledged, or it was given back, or it belongs to another.
+func (p *Pool) serve(d turn.Delivery, pulledAt time.Time) {
+	lease := p.leases.hold(p.halted, d, pulledAt)
+	defer p.leases.drop(lease)
+	tenant, id := d.Address()
+	v := &visit{Pool: p, delivery: d, lease: lease, log: p.cfg.Log.With("invocation", id, "tenant", tenant)}
+	var err error
+	if v.turn, err = d.Submission(); err != nil {
+		v.unreadable(err)
+		return
+	}
+	v.log = v.log.With("session", v.turn.Request.SessionID, "agent", v.turn.Request.Agent)
+	if p.agents[v.turn.Request.Agent] == nil {
+		v.log.Warn("this worker has no such agent, the turn goes back", "pool", p.cfg.Pool)
+		v.giveBack(unknownAgentDelay)
+		return
+	}
+	// The broker's word that this is the first delivery is only a hint: it is
+	// forgotten with the consumer. If the log knows better, begin again.
+	err = v.attempt(d.Redelivered())
+	if errors.Is(err, turn.ErrTaken) {
+		err = v.attempt(true)
+	}
+	if err != nil && !errors.Is(err, errSettled) {
+		v.log.Warn("the turn is left to another attempt", "error", err)
+	}
+}
+
+// attempt runs one attempt. again says that others may have gone before.
+func (v *visit) attempt(again bool) error {
+	j, last, err := v.prepare(again)
+	if err != nil {
+		return err
+	}
+	return v.work(j, last)
+}
+
+// work runs the agent, commits and announces.
+func (v *visit) work(j *job, last turn.LogState) error {
+	run, cancel := context.WithTimeoutCause(v.lease.run, j.Timeout(v.cfg.TurnTimeout), agent.ErrTimeout)
+	defer cancel()
+	run, lost := context.WithCancelCause(run)
+	defer lost(nil)
+	writer := v.deps.Log.Writer(v.lease.held, j.Tenant, j.InvocationID, j.attempt, last)
+	go func() { // ends with the run
+		select {
+		case <-writer.Lost():
+			lost(turn.ErrLost)
+		case <-run.Done():
+		}
+	}()
+	sink := &logSink{LogWriter: writer, deltas: j.streamsDeltas()}
+	if err := v.restart(run, j, last, sink); err != nil {
+		return err
+	}
+	ended := j.run(run, sink, v.cfg.Now, v.cfg.Log)
+	return v.conclude(j, writer, ended)
+}
+
+// restart opens an attempt that is not the first one, so that readers rewind. It
+// is on record before anything runs: an attempt that kills its worker counts.
+func (v *visit) restart(ctx context.Context, j *job, last turn.LogState, sink agent.Sink) error {
+	if j.attempt == 1 {
+		return nil
+	}
+	reason := turn.RestartCrash
+	if last.Released {
+		reason = turn.RestartHandoff
+	}
+	v.log.Info("turn starts over", "attempt", j.attempt, "failures", j.failures, "reason", reason)
+	sink.Emit(&turn.Restart{
+		Attempt: j.attempt, Failures: j.failures, Reason: reason, CreatedAt: v.cfg.Now(), Base: j.base,
+	})
+	return sink.Flush(ctx)
+}
+
+// conclude decides what the end of a run means, and acts on it.
+func (v *visit) conclude(j *job, writer turn.LogWriter, ended agent.Outcome) error {
+	select {
+	case <-writer.Lost():
+		return v.yield(writer)
+	default:
+	}
+	if !v.lease.good(time.Now()) {
+		return errLeaseLost
+	}
+	if ended.Status == session.StatusAborted && errors.Is(ended.Err, errHandoff) {
+		return v.handOff(j, writer)
+	}
+	row, err := v.commit(j, ended)
+	if err != nil {
+		return err
+	}
+	return v.announce(row, writer)
+}
+
+// yield finds out why the log was lost. If the turn has ended, it is
+// acknowledged; else it is another attempt's.
+func (v *visit) yield(writer turn.LogWriter) error {
+	why := writer.Flush(v.lease.held)
+	if errors.Is(why, turn.ErrTaken) {
+		return why
+	}
+	var row *session.Turn
+	err := v.persist("row not read", func() (err error) {
+		row, err = v.deps.Store.Turn(v.lease.held, v.turn.Tenant, v.turn.InvocationID)
+		if errors.Is(err, session.ErrNotFound) {
+			row, err = &session.Turn{}, nil
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if row.Status.Finished() {
+		return v.acknowledge(row)
+	}
+	return why
+}
+
+// commit commits the run, for as long as it takes. A slice that the store cannot
+// write ends the turn as failed.
+func (v *visit) commit(j *job, ended agent.Outcome) (*session.Turn, error) {
+	if ended.Status == session.StatusError {
+		v.log.Warn("run failed", "attempt", j.attempt, "error", ended.Err)
+	}
+	out, err := v.commitSlice(j, ended)
+	if err == nil && out.Err != nil {
+		v.log.Error("turn cannot be written", "attempt", j.attempt, "error", out.Err)
+		out, err = v.commitSlice(j, failed(turn.CodeInternal, "the turn's events could not be stored"))
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case out.Err != nil:
+		return nil, fmt.Errorf("outcome not written: %w", out.Err)
+	case out.Fenced:
+		return nil, fmt.Errorf("%w: attempt %d commits no more", turn.ErrLost, j.attempt)
+	}
+	return &out.Turn, nil
+}
+
+func (v *visit) commitSlice(j *job, ended agent.Outcome) (out session.Outcome, err error) {
+	slice := j.slice(ended, v.cfg.Now())
+	err = v.persist("turn not committed yet", func() (err error) {
+		out, err = v.committer.commit(v.lease.held, slice)
+		return err
+	})
+	return out, err
+}
+
+// failed is the end of a turn that did not run, or whose run cannot be kept.
+func failed(code, message string) agent.Outcome {
+	return agent.Outcome{
+		Status: session.StatusError, Output: turn.Output{Items: session.Events{}},
+		Error: &turn.Error{Code: code, Message: message, Retryable: true},
+	}
+}
+
+// announce puts the outcome at the end of the log, and acknowledges the turn. A
+// crash before or between the two is healed by the next delivery.
+func (v *visit) announce(row *session.Turn, writer turn.LogWriter) error {
+	result, err := turn.ResultOf(row)
+	if err != nil {
+		return err
+	}
+	if writer != nil {
+		writer.Emit(result)
+		if writer.Flush(v.lease.held) == nil {
+			return v.acknowledge(row)
+		}
+	}
+	// The writer is not the log's any more, or never was: the outcome stands
+	// all the same, and whoever has the log must learn it.
+	err = v.persist("result not announced yet", func() error {
+		err := v.deps.Log.Finish(v.lease.held, row.Tenant, row.InvocationID, result)
+		if errors.Is(err, turn.ErrTooLarge) {
+			err = v.deps.Log.Finish(v.lease.held, row.Tenant, row.InvocationID, withoutOutput(result))
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return v.acknowledge(row)
+}
+
+// withoutOutput is a result for the log of a turn whose own is too large for a
+// message. The whole one is stored under the invocation id.
+func withoutOutput(r *turn.Result) *turn.Result {
+	short := *r
+	short.Output = turn.Output{Items: session.Events{}}
+	short.YieldedTools, short.Events, short.State, short.Metadata = nil, nil, nil, nil
+	short.Warning = "the result is too large for the stream; GET /v1/turns/" + r.InvocationID + " has it"
+	return &short
+}
+
+func (v *visit) acknowledge(row *session.Turn) error {
+	if err := v.delivery.Ack(); err != nil {
+		v.log.Warn("turn not acknowledged, it will be delivered again", "error", err)
+		return errSettled
+	}
+	v.log.Info("turn finished", "attempt", row.Attempt, "status", row.Status, "commit", row.CommitStatus,
+		"ms", row.FinishedAt-row.StartedAt)
+	return nil
+}
+
+// handOff gives an unfinished turn to another worker. Whoever loses the row does
+// nothing more: the winner holds the message.
+func (v *visit) handOff(j *job, writer turn.LogWriter) error {
+	ctx, cancel := context.WithTimeout(v.lease.held, handoffLimit/2)
+	defer cancel()
+	writer.Emit(&turn.Released{Attempt: j.attempt, CreatedAt: v.cfg.Now()})
+	if err := writer.Flush(ctx); err != nil {
+		return fmt.Errorf("leave the released mark: %w", err)
+	}
+	was := 0
+	if j.claimed {
+		was = j.attempt
+	}
+	row, won, err := v.deps.Store.Claim(ctx, j.claim(), was)
+	switch {
+	case err != nil:
+		return fmt.Errorf("hand the turn off: %w", err)
+	case won:
+		v.log.Info("turn handed off", "attempt", j.attempt)
+		v.giveBack(0)
+		return nil
+	case row.Status.Finished():
+		return v.announce(&row, nil)
+	default:
+		return turn.ErrLost
+	}
+}
+
+func (v *visit) giveBack(delay time.Duration) {
+	if err := v.delivery.Nak(delay); err != nil {
+		v.log.Warn("turn not given back, its lease runs out", "error", err)
+	}
+}
+
+// unreadable ends a turn that no worker can read. Its id is in its address.
+func (v *visit) unreadable(why error) {
+	v.log.Error("turn cannot be read", "error", why)
+	tenant, id := v.delivery.Address()
+	v.turn = &turn.Submission{Tenant: tenant, InvocationID: id, StoredAt: v.cfg.Now()}
+	v.turn.Request.SessionID = turn.NormalizeSessionID(id)
+	j := &job{Submission: v.turn, startedAt: v.cfg.Now()}
+	row, err := v.commit(j, failed(turn.CodeInternal, "the queued request could not be read"))
+	if err == nil {
+		err = v.announce(row, nil)
+	}
+	if err != nil {
+		v.log.Error("unreadable turn not ended", "error", err)
+	}
+}
+
+// persist repeats work until it succeeds or the turn is lost.
+func (v *visit) persist(what string, work func() error) error {
+	return persist(v.lease.held, func(err error) { v.log.Warn(what, "error", err) }, work)
+}
+
+// logSink is what a run streams into: the log, without deltas if nobody wants
+// them.
+type logSink struct {
+	turn.LogWriter
+	deltas bool
+}
+
+// Emit implements [agent.Sink].
+func (s *logSink) Emit(e turn.Event) {
+	if _, isDelta := e.(*turn.Delta); isDelta && !s.deltas {
+		return
+	}
+	s.LogWriter.Emit(e)
+}
+
+// streamsDeltas: a turn of the batch lane does so only if it was asked to.
+func (j *job) streamsDeltas() bool {
+	return j.Request.Lane != turn.LaneBatch || j.Request.Response != nil && j.Request.Response.Deltas
+}
