@@ -17,6 +17,8 @@ import (
 // first, the calls still open are closed with an error, so that the ledger never
 // has a call without a result, and ctx's cause comes back.
 func (r *run) act(ctx context.Context, step int, calls []*session.ToolCall) error {
+	// What the model asked for is safe before anything acts on it. If it was ctx
+	// that cut the flush short, no call starts any more, and all are closed.
 	if err := r.Sink.Flush(ctx); err != nil && ctx.Err() == nil {
 		return err
 	}

@@ -23,7 +23,8 @@ func Text(text string) *agent.ModelResponse {
 }
 
 // Calls returns an answer that asks for tools, given as name, arguments, name,
-// arguments … Call ids are call_1, call_2 …
+// arguments … Call ids are call_1, call_2 …, as of a provider that counts in each
+// answer: a run mints new ones for those that its session has already.
 func Calls(nameArgs ...string) *agent.ModelResponse {
 	response := &agent.ModelResponse{Usage: &session.ModelUsage{InputTokens: 10, OutputTokens: 5}, FinishReason: "tool_calls"}
 	for i := 0; i+1 < len(nameArgs); i += 2 {

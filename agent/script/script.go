@@ -70,7 +70,8 @@ type Reply struct {
 	text, thought *template.Template
 }
 
-// Call is a tool call of a reply. An absent ID is minted by the run.
+// Call is a tool call of a reply. An absent ID is minted by the run, absent Args
+// are {}.
 type Call struct {
 	ID   string `yaml:"id"`
 	Name string `yaml:"name"`

@@ -1,0 +1,48 @@
+# One door: `make help` lists what there is.
+
+GO          ?= go
+STATICCHECK ?= honnef.co/go/tools/cmd/staticcheck@v0.8.2
+FUZZTIME    ?= 10s
+COUNT       ?= 1
+PKGS        ?= ./...
+RACE        ?= -race
+
+.PHONY: help dev test check fmt vet lint fuzz bench tidy build
+
+help: ## List the targets.
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+dev: ## Run everything in one process on http://127.0.0.1:8080.
+	$(GO) run ./cmd/turnpool dev
+
+build: ## Build the commands into bin/.
+	$(GO) build -o bin/ ./cmd/...
+
+test: ## Run the tests of PKGS (all), with the race detector (RACE= without), COUNT times.
+	$(GO) test $(RACE) -vet=off -count=$(COUNT) -timeout 15m $(PKGS)
+
+check: fmt vet lint test ## Everything: format, vet, lint, tests.
+
+fmt: ## Fail if a file is not formatted.
+	@files=$$(gofmt -l .); if [ -n "$$files" ]; then echo "not formatted, run gofmt -w:"; echo "$$files"; exit 1; fi
+
+vet: ## Run go vet.
+	$(GO) vet $(PKGS)
+
+lint: ## Run staticcheck; staticcheck.conf has the exceptions and why.
+	$(GO) run $(STATICCHECK) $(PKGS)
+
+fuzz: ## Run every fuzz target for FUZZTIME (10s) each.
+	@set -e; for pkg in $$($(GO) list ./...); do \
+	  for target in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
+	    echo "== $$pkg $$target"; \
+	    $(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$pkg; \
+	  done; \
+	done
+
+bench: ## Measure the pipeline beside its parts; prints ratios.
+	cd bench && $(GO) run . $(BENCH_ARGS)
+
+tidy: ## Tidy both modules.
+	$(GO) mod tidy
+	cd bench && $(GO) mod tidy
