@@ -172,9 +172,9 @@ func (s *Server) announce(ctx context.Context, tenant string, result *turn.Resul
 	announced := s.finish(context.WithoutCancel(ctx), tenant, result)
 	go func() {
 		defer s.endCancel(result.InvocationID)
-		held := s.broadcast(result.InvocationID)
+		nobody := s.broadcast(result.InvocationID)
 		announced = announced || s.finish(s.life.background, tenant, result)
-		if announced && !held {
+		if announced && nobody {
 			s.remove(tenant, result.InvocationID)
 		}
 		// A request that stays queued is not run: whoever receives it finds the
@@ -192,16 +192,17 @@ func (s *Server) finish(ctx context.Context, tenant string, result *turn.Result)
 	return true
 }
 
-// broadcast tells whoever runs the turn to stop, and reports whether anybody
-// did.
-func (s *Server) broadcast(id string) bool {
+// broadcast tells whoever runs the turn to stop. It reports whether nobody does,
+// as far as asking for the whole time can tell.
+func (s *Server) broadcast(id string) (nobody bool) {
 	ctx, cancel := context.WithTimeout(s.life.background, broadcastTimeout)
 	defer cancel()
 	held, err := s.deps.Control.Cancel(ctx, id)
-	if err != nil && ctx.Err() == nil {
+	if err != nil {
 		s.log.Warn("cannot tell workers of a cancelled turn", "invocation", id, "error", err)
+		return false
 	}
-	return held
+	return !held && s.life.background.Err() == nil
 }
 
 func (s *Server) remove(tenant, id string) {

@@ -61,7 +61,7 @@ func eventsQuery(query url.Values) (session.EventsQuery, error) {
 	if given := query.Get("after"); given != "" {
 		after, err := strconv.ParseInt(given, 10, 64)
 		if err != nil || after < -1 || after > 1<<53 {
-			return q, &fault{code: codeBadCursor, detail: "query parameter after: expected the idx of an event"}
+			return q, badCursor("query parameter after: expected the idx of an event")
 		}
 		q.After = after
 	}

@@ -64,7 +64,7 @@ type standing struct {
 func (st standing) finished() bool { return st.row != nil && st.row.Status.Finished() }
 
 // running: a worker has begun it. Between attempts it is running too.
-func (st standing) running() bool { return st.row != nil || st.log.NextSeq > 1 }
+func (st standing) running() bool { return st.row != nil || hasEvents(st.log) }
 
 func (st standing) sessionID() string {
 	if st.row != nil {

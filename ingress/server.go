@@ -51,7 +51,8 @@ type Log interface {
 // Control reaches the workers that hold a turn.
 type Control interface {
 	// Cancel tells whoever runs the turn to stop, again and again until somebody
-	// answers that it held the turn, or ctx ends.
+	// answers that it held the turn, or ctx ends. Not held and no error: nobody
+	// answered in that time.
 	Cancel(ctx context.Context, invocationID string) (held bool, err error)
 }
 

@@ -283,7 +283,7 @@ func decodeCursor(cursor string) (at int64, id string, err error) {
 	time, id, found := strings.Cut(string(text), " ")
 	at, errTime := strconv.ParseInt(time, 10, 64)
 	if err != nil || !found || errTime != nil || !turn.ValidSessionID(strings.TrimPrefix(id, turn.NormalizeSessionID(""))) {
-		return 0, "", &fault{code: codeBadCursor, detail: "expected the next of a page before, got " + strconv.Quote(shorten(cursor, 40))}
+		return 0, "", badCursor("expected the next of a page before, got " + strconv.Quote(shorten(cursor, 40)))
 	}
 	return at, id, nil
 }

@@ -84,10 +84,12 @@ func cursor(r *http.Request) (int64, error) {
 	}
 	n, err := strconv.ParseInt(given, 10, 64)
 	if err != nil || n < 0 {
-		return 0, &fault{code: codeBadCursor, detail: fmt.Sprintf("expected the id of an event of this stream, got %q", shorten(given, 40))}
+		return 0, badCursor(fmt.Sprintf("expected the id of an event of this stream, got %q", shorten(given, 40)))
 	}
 	return n, nil
 }
+
+func badCursor(detail string) error { return &fault{code: codeBadCursor, detail: detail} }
 
 // streamTurn serves the events of a turn that was submitted before.
 func (s *Server) streamTurn(w http.ResponseWriter, r *http.Request) error {
@@ -110,7 +112,7 @@ func (s *Server) streamTurn(w http.ResponseWriter, r *http.Request) error {
 		w.WriteHeader(http.StatusNoContent) // a browser stops reconnecting
 		return nil
 	}
-	head, err := s.streamable(r.Context(), tenant(r), id, &state)
+	head, err := s.streamable(r.Context(), tenant(r), id, &state, view.after)
 	if err != nil {
 		return err
 	}
@@ -119,37 +121,38 @@ func (s *Server) streamTurn(w http.ResponseWriter, r *http.Request) error {
 
 // streamable says what is known of a turn whose events are asked for, or why
 // there are none.
-func (s *Server) streamable(ctx context.Context, tenant, id string, state *turn.LogState) (streamHead, error) {
+func (s *Server) streamable(ctx context.Context, tenant, id string, state *turn.LogState, after int64) (streamHead, error) {
 	head := streamHead{invocationID: id}
 	stand, err := s.where(ctx, tenant, id)
 	switch {
 	case err == nil:
 		head.sessionID = stand.sessionID()
-	case state.NextSeq > 1:
-		// The events are there: a store that is away is no reason to withhold
-		// them, and neither is one that has lost the turn.
+	case hasEvents(*state):
+		// A store that is away is no reason to withhold them, and neither is one
+		// that has lost the turn.
 		s.log.Debug("streaming a turn of an unknown session", "invocation", id, "error", err)
-		return head, nil
 	default:
 		return head, err
 	}
-	if state.NextSeq > 1 || !stand.finished() {
+	if !hasEvents(*state) && stand.finished() { // maybe since the log was looked at
+		if *state, err = s.deps.Log.State(ctx, tenant, id); err != nil {
+			return head, brokerFault(err)
+		}
+	}
+	switch last := max(0, state.NextSeq-1); {
+	case hasEvents(*state) && (after <= last || state.Finished):
 		return head, nil
-	}
-	// It may have finished since the log was found empty.
-	if *state, err = s.deps.Log.State(ctx, tenant, id); err != nil {
-		return head, brokerFault(err)
-	}
-	if state.NextSeq <= 1 {
+	case hasEvents(*state):
+		return head, badCursor(fmt.Sprintf("the turn has %d events so far", last))
+	case stand.row != nil && (stand.finished() || after > 0): // it had events
 		return head, expired(id)
+	case after > 0:
+		return head, badCursor("the turn has no events yet")
 	}
 	return head, nil
 }
 
-func expired(id string) error {
-	address := turnPath(id)
-	return &fault{code: codeExpired, location: address, detail: "the events of this turn are not kept any more; its result is at " + address}
-}
+func hasEvents(state turn.LogState) bool { return state.NextSeq > 1 }
 
 // resume relays from the cursor on. If there are events after it they are read
 // before the first byte goes out, so that it can still be said that they have
@@ -344,4 +347,9 @@ func oneLine(name string) string {
 		return strings.NewReplacer("\r", " ", "\n", " ").Replace(name)
 	}
 	return name
+}
+
+func expired(id string) error {
+	address := turnPath(id)
+	return &fault{code: codeExpired, location: address, detail: "the events of this turn are not kept any more; its result is at " + address}
 }
