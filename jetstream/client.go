@@ -18,10 +18,10 @@ import (
 // Client is one process's connection to the broker. Its methods may be used
 // concurrently.
 type Client struct {
-	cfg Config
-	nc  *nats.Conn
-	js  jetstream.JetStream
-	log *slog.Logger
+	cfg   Config
+	nc    *nats.Conn
+	js    jetstream.JetStream
+	log   *slog.Logger
 	waits waits
 	// closed is closed with the client, once.
 	closed    chan struct{}

@@ -52,8 +52,9 @@ func heard(err error) bool {
 
 // OnCancel calls stop for every turn that is to be stopped, one after another.
 // Where stop returns true, this process holds the turn and has begun to stop it;
-// it must not wait for that. It may be called again for one turn. The returned
-// func ends the calls; one may still be running.
+// it must not wait for that. It may be called again for one turn. Calls come from
+// when OnCancel has returned; the returned func ends them, though one may still
+// be running.
 func (c *Client) OnCancel(stop func(invocationID string) bool) (unsubscribe func(), err error) {
 	prefix := c.cfg.controlSubject("")
 	sub, err := c.nc.Subscribe(prefix+"*", func(m *nats.Msg) {
@@ -65,6 +66,9 @@ func (c *Client) OnCancel(stop func(invocationID string) bool) (unsubscribe func
 			c.log.Warn("could not confirm that a turn is stopped", "invocation", id, "error", err)
 		}
 	})
+	if err == nil {
+		err = c.nc.FlushTimeout(c.waits.ask)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("listen for cancels: %w", unavailable(err))
 	}

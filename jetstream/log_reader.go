@@ -70,8 +70,9 @@ type listener struct {
 	live    chan *nats.Msg
 	sub     *nats.Subscription
 	// reconnected is closed at the next reconnect, which makes the reader stale:
-	// it may have missed something.
+	// it may have missed something. So do messages that were dropped.
 	reconnected <-chan struct{}
+	dropped     int
 	stale       bool
 	closed      chan struct{}
 	closeOnce   sync.Once
@@ -176,6 +177,11 @@ func (r *reader) Next(ctx context.Context) ([]turn.Frame, error) {
 
 // more does one step towards more frames.
 func (r *reader) more(ctx context.Context) error {
+	// The last messages may be among those that were dropped; then no later one
+	// shows it. What is dropped from now on is, for then one is waiting.
+	if n, err := r.sub.Dropped(); err == nil && n != r.dropped {
+		r.dropped, r.stale = n, true
+	}
 	switch {
 	case r.stale:
 		return r.look(ctx)

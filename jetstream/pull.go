@@ -14,10 +14,6 @@ import (
 	"github.com/turnpool/turnpool/turn"
 )
 
-// pullBytes bounds what a pull delivers. The broker cuts off a client that lets
-// 64 MiB wait, as many large turns at once would.
-const pullBytes = 32 << 20
-
 // Pull asks for up to n turns of a lane. With no wait it takes what is there;
 // else it waits, and ends when n have come or the wait is over. Large turns may
 // end it before there are n. It cannot be called off, for the broker may be
@@ -62,17 +58,33 @@ func (r *Consumer) start(p *pull, lane turn.Lane, wait time.Duration) {
 }
 
 func (r *Consumer) ask(b *inbox, lane turn.Lane, n int, wait time.Duration) error {
-	question, err := json.Marshal(struct {
-		Batch    int           `json:"batch"`
-		Expires  time.Duration `json:"expires,omitempty"`
-		NoWait   bool          `json:"no_wait,omitempty"`
-		MaxBytes int64         `json:"max_bytes"`
-	}{n, wait, wait == 0, max(pullBytes, 2*r.client.nc.MaxPayload())})
+	question, err := json.Marshal(pullRequest{n, wait, wait == 0, r.maxBytes(n)})
 	if err != nil {
 		return err
 	}
 	subject := "$JS.API.CONSUMER.MSG.NEXT." + r.client.cfg.laneStream(lane) + "." + r.pool
 	return unavailable(r.client.nc.PublishRequest(subject, b.subject, question))
+}
+
+type pullRequest struct {
+	Batch    int           `json:"batch"`
+	Expires  time.Duration `json:"expires,omitempty"`
+	NoWait   bool          `json:"no_wait,omitempty"`
+	MaxBytes int64         `json:"max_bytes,omitempty"`
+}
+
+// pullBytes is how much a pull may deliver. The broker cuts off a client that
+// lets 64 MiB wait, as many large turns at once would.
+const pullBytes = 32 << 20
+
+// maxBytes is the limit that a pull for n turns needs; 0: none, for a limit costs
+// a message.
+func (r *Consumer) maxBytes(n int) int64 {
+	one := r.client.nc.MaxPayload()
+	if int64(n)*one <= pullBytes {
+		return 0
+	}
+	return max(pullBytes, 2*one)
 }
 
 // inbox is the subscription of one pull at a time. It is used again when the
@@ -162,16 +174,16 @@ func (p *pull) endLocked(err error, answered bool) {
 func (p *pull) receive(m *nats.Msg) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	status := m.Header.Get("Status")
+	status, description := m.Header.Get("Status"), m.Header.Get("Description")
 	isStatus := status != "" && len(m.Data) == 0
 	switch {
 	case p.ended && isStatus:
 	case p.ended:
 		// Too late: nobody looks at C any more.
 		_ = (&delivery{msg: m}).Nak(0)
-	case isStatus && status == "100":
+	case isStatus && (status == "100" || isEcho(description)):
 	case isStatus:
-		p.endLocked(pullError(status, m.Header.Get("Description")), true)
+		p.endLocked(pullError(status, description), true)
 	default:
 		p.deliveries <- newDelivery(m)
 		if p.left--; p.left == 0 {
@@ -179,6 +191,11 @@ func (p *pull) receive(m *nats.Msg) {
 		}
 	}
 }
+
+// isEcho reports whether a status is the end of the pull before, in the same
+// inbox: one with a limit of bytes is told that it got all its messages after the
+// last of them.
+func isEcho(description string) bool { return strings.EqualFold(description, "batch completed") }
 
 // pullError is the meaning of a status that ends a pull: the wait is over (408),
 // there is nothing (404), or no more fits. All else says that the pull was not
