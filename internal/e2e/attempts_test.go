@@ -1,0 +1,235 @@
+package e2e
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/turnpool/turnpool/agent"
+	"github.com/turnpool/turnpool/agent/agenttest"
+	"github.com/turnpool/turnpool/session"
+	"github.com/turnpool/turnpool/turn"
+	"github.com/turnpool/turnpool/worker"
+)
+
+// halfThenGate streams half of its answer, then waits at the gate; it counts its
+// calls.
+func halfThenGate(gate *agenttest.Gate, door string, calls *atomic.Int64) *agent.Agent {
+	return &agent.Agent{Name: "agent", Model: modelFunc(func(ctx context.Context, req *agent.ModelRequest, emit func(agent.ModelDelta)) (*agent.ModelResponse, error) {
+		calls.Add(1)
+		emit(agent.ModelDelta{Kind: agent.ItemText, Text: "half "})
+		if err := gate.Pass(ctx, door); err != nil {
+			return nil, err
+		}
+		emit(agent.ModelDelta{Kind: agent.ItemText, Text: "and whole"})
+		return agenttest.Text("half and whole"), nil
+	})}
+}
+
+type modelFunc func(context.Context, *agent.ModelRequest, func(agent.ModelDelta)) (*agent.ModelResponse, error)
+
+func (modelFunc) Name() string { return "test" }
+func (f modelFunc) Generate(ctx context.Context, req *agent.ModelRequest, emit func(agent.ModelDelta)) (*agent.ModelResponse, error) {
+	return f(ctx, req, emit)
+}
+
+// A worker that is cut off mid-answer loses the turn; another starts over. Who
+// honours rewind reads one clean text, and the ledger has the turn once.
+func TestWorkerLostMidTurn(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	s.ackWait = time.Second
+	gate := agenttest.NewGate()
+	var first, second atomic.Int64
+	lost := s.worker(worker.PoolConfig{Agents: []*agent.Agent{halfThenGate(gate, "never", &first)}})
+	in := s.ingress()
+	id := in.submit("thread", "hello")
+	arrived(t, s.ctx, gate, "never")
+	lost.client.Close()
+	gate.Open("now")
+	s.worker(worker.PoolConfig{Agents: []*agent.Agent{halfThenGate(gate, "now", &second)}})
+	frames := in.follow(id)
+	checkStream(t, frames, 0)
+	if got := spoken(t, frames); got != "half and whole" {
+		t.Errorf("heard %q", got)
+	}
+	result := in.wait(id)
+	if result.CommitStatus != session.Committed || result.Attempts != 2 {
+		t.Errorf("%s after %d attempts", result.CommitStatus, result.Attempts)
+	}
+	restart := slices.IndexFunc(frames, func(f frame) bool { return f.Event == turn.TypeRestart })
+	if restart < 0 {
+		t.Fatalf("no restart in %v", frames)
+	}
+	var told turn.Restart
+	mustDecode(t, frames[restart].Data, &told)
+	if told.Attempt != 2 || told.Failures != 1 || told.Reason != turn.RestartCrash {
+		t.Errorf("restart: %+v", told)
+	}
+	if got := said(in.ledger("thread")); !slices.Equal(got, []string{"user: hello", "assistant: half and whole"}) {
+		t.Errorf("ledger: %q", got)
+	}
+}
+
+// A turn that kills its worker again and again is given up, with one result.
+func TestGivenUp(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	s.ackWait = time.Second
+	gate := agenttest.NewGate()
+	var calls atomic.Int64
+	in := (*testIngress)(nil)
+	id := ""
+	for attempt := 1; attempt <= 2; attempt++ {
+		door := "attempt " + strconv.Itoa(attempt)
+		w := s.worker(worker.PoolConfig{MaxAttempts: 2, Agents: []*agent.Agent{halfThenGate(gate, door, &calls)}})
+		if in == nil {
+			in = s.ingress()
+			id = in.submit("thread", "hello")
+		}
+		arrived(t, s.ctx, gate, door)
+		w.client.Close()
+	}
+	s.worker(worker.PoolConfig{MaxAttempts: 2, Agents: []*agent.Agent{halfThenGate(gate, "third", &calls)}})
+	frames := in.follow(id)
+	checkStream(t, frames, 0)
+	result := in.wait(id)
+	if result.Status != session.StatusError || result.Error == nil || result.Error.Code != turn.CodeWorkerLost {
+		t.Errorf("result: %+v", result)
+	}
+	if got := calls.Load(); got != 2 {
+		t.Errorf("the model was called %d times, want 2", got)
+	}
+}
+
+// A worker that stops lets its turn end; one that may not wait hands it over at
+// once, which is no failure.
+func TestHandOff(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	gate := agenttest.NewGate()
+	var calls atomic.Int64
+	stopping := s.worker(worker.PoolConfig{Agents: []*agent.Agent{halfThenGate(gate, "never", &calls)}})
+	in := s.ingress()
+	id := in.submit("thread", "hello")
+	arrived(t, s.ctx, gate, "never")
+	stopNow, cancel := context.WithCancel(s.ctx)
+	cancel()
+	stopping.Stop(stopNow)
+	gate.Open("now")
+	s.worker(worker.PoolConfig{Agents: []*agent.Agent{halfThenGate(gate, "now", &calls)}})
+	frames := in.follow(id)
+	checkStream(t, frames, 0)
+	restart := slices.IndexFunc(frames, func(f frame) bool { return f.Event == turn.TypeRestart })
+	if restart < 0 {
+		t.Fatalf("no restart in %v", frames)
+	}
+	var told turn.Restart
+	mustDecode(t, frames[restart].Data, &told)
+	if told.Failures != 0 || told.Reason != turn.RestartHandoff {
+		t.Errorf("restart: %+v", told)
+	}
+	if got := spoken(t, frames); got != "half and whole" {
+		t.Errorf("heard %q", got)
+	}
+}
+
+// A soft stop ends with every turn ended, and none started after it.
+func TestSoftStop(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	gate := agenttest.NewGate()
+	var calls atomic.Int64
+	w := s.worker(worker.PoolConfig{Grace: guard, Agents: []*agent.Agent{halfThenGate(gate, "go", &calls)}})
+	in := s.ingress()
+	id := in.submit("thread", "hello")
+	arrived(t, s.ctx, gate, "go")
+	stopped := make(chan struct{})
+	go func() { w.Stop(s.ctx); close(stopped) }()
+	in.await(func() bool { return w.Ready() != nil })
+	gate.Open("go")
+	<-stopped
+	if result := in.wait(id); result.CommitStatus != session.Committed || result.Attempts != 1 {
+		t.Errorf("%s after %d attempts", result.CommitStatus, result.Attempts)
+	}
+}
+
+// A turn whose agent this worker does not have goes to one that has it.
+func TestAgentElsewhere(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	var calls atomic.Int64
+	other := echoAgent(&calls)
+	other.Name = "other"
+	s.worker(worker.PoolConfig{Agents: []*agent.Agent{other}})
+	s.worker(worker.PoolConfig{Agents: []*agent.Agent{echoAgent(&calls)}})
+	in := s.ingress()
+	in.await(func() bool { status, body := in.do("GET", "/v1/agents", ""); return status == 200 && len(body) > 0 })
+	for range 4 {
+		if result := in.ask("", "hi"); result.Output.Text != "re: hi" || result.Error != nil {
+			t.Errorf("%+v", result)
+		}
+	}
+}
+
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	gate := agenttest.NewGate()
+	var calls atomic.Int64
+	none := 0
+	s.worker(worker.PoolConfig{Concurrency: 1, Reserved: &none, Agents: []*agent.Agent{halfThenGate(gate, "never", &calls)}})
+	here, there := s.ingress(), s.ingress()
+	running := here.submit("thread", "running")
+	arrived(t, s.ctx, gate, "never")
+	queued := here.submit("thread", "queued")
+	for _, id := range []string{queued, running, running} {
+		status, body := there.do("POST", "/v1/turns/"+id+"/cancel", "")
+		if status != 200 {
+			t.Errorf("cancel: %d %s", status, body)
+		}
+	}
+	for _, id := range []string{queued, running} {
+		if result := here.wait(id); result.Status != session.StatusAborted || result.CommitStatus != "" {
+			t.Errorf("%+v", result)
+		}
+		checkStream(t, there.follow(id), 0)
+	}
+	if got := calls.Load(); got != 1 {
+		t.Errorf("the model was called %d times, want 1", got)
+	}
+	if _, err := s.store.Head(s.ctx, turn.DefaultTenant, "session_thread"); err == nil {
+		t.Error("cancelled turns left a session")
+	}
+}
+
+// The broker goes away and comes back while turns run: none is lost.
+func TestBrokerRestart(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	gate := agenttest.NewGate()
+	var calls atomic.Int64
+	s.worker(worker.PoolConfig{Agents: []*agent.Agent{halfThenGate(gate, "go", &calls)}})
+	in := s.ingress()
+	var ids []string
+	for range 10 {
+		ids = append(ids, in.submit("", "hello"))
+	}
+	arrived(t, s.ctx, gate, "go")
+	s.nats.Stop()
+	gate.Open("go")
+	s.nats.Start()
+	for _, id := range ids {
+		if result := in.wait(id); result.Output.Text != "half and whole" || result.CommitStatus != session.Committed {
+			t.Errorf("%+v", result)
+		}
+		frames := in.follow(id)
+		checkStream(t, frames, 0)
+		if got := spoken(t, frames); got != "half and whole" {
+			t.Errorf("heard %q", got)
+		}
+	}
+}
