@@ -110,29 +110,44 @@ func TestStopInModelThatIsDeaf(t *testing.T) {
 }
 
 // What a model returns once its run was stopped may be cut short, so it is no
-// answer.
+// answer; and its own words about it are not why the run ended.
 func TestStopInModelThatListens(t *testing.T) {
 	t.Parallel()
-	for name, c := range stops {
+	for name, c := range map[string]struct {
+		answer *agent.ModelResponse
+		err    error
+	}{
+		"half an answer": {answer: agenttest.Text("half an ans")},
+		"calls":          {answer: agenttest.Calls("t", `{}`)},
+		"its own words":  {err: &agent.ModelError{Message: "connection reset"}},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				o := newOne(&agent.Agent{Model: &agenttest.Model{
-					Answer: func(ctx context.Context, _ *agent.ModelRequest) (*agent.ModelResponse, error) {
-						<-ctx.Done()
-						return agenttest.Text("half an ans"), nil
-					},
-				}}, "hi")
-				ctx, stop := c.context(t.Context())
-				done := o.start(ctx)
-				synctest.Wait()
-				stop()
-				out := await(t, done)
-				stoppedAs(t, out, c.status, c.code, c.err)
-				equal(t, "answers", len(out.Output.Items), 0)
-				synctest.Wait()
-			})
+			for range 20 { // the answer and the stop race
+				ctx, cancel := context.WithCancelCause(t.Context())
+				o := newOne(&agent.Agent{Model: modelFunc(func(context.Context, func(agent.ModelDelta)) (*agent.ModelResponse, error) {
+					cancel(errBye)
+					return c.answer, c.err
+				})}, "hi")
+				out := await(t, o.start(ctx))
+				stoppedAs(t, out, session.StatusAborted, "", errBye)
+				equal(t, "stream", types(o.sink.all()), "invocation_start model_start model_end invocation_end")
+			}
 		})
+	}
+}
+
+// A tool that saw its context end says so in its own words; what counts is why.
+func TestStopInToolThatListens(t *testing.T) {
+	t.Parallel()
+	for range 20 { // the tool and the stop race
+		ctx, cancel := context.WithCancelCause(t.Context())
+		o := newOne(&agent.Agent{Model: agenttest.NewModel(agenttest.Calls("t", `{}`)), Tools: []*agent.Tool{
+			tool("t", func(context.Context) error { cancel(errBye); return errors.New("interrupted") }),
+		}}, "hi")
+		out := await(t, o.start(ctx))
+		stoppedAs(t, out, session.StatusAborted, "", errBye)
+		equal(t, "result", of[*session.ToolResult](out.Events)[0].Error, errBye.Error())
 	}
 }
 
@@ -211,19 +226,6 @@ func TestStoppedBeforeItStarts(t *testing.T) {
 	stoppedAs(t, out, session.StatusAborted, "", errBye)
 	equal(t, "stream", types(o.sink.all()), "invocation_start invocation_end")
 	equal(t, "model calls", model.Calls(), 0)
-}
-
-// The provider's own error comes first, and the stop after it.
-func TestAbortWinsOverTheModelsOwnWords(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithCancelCause(t.Context())
-	o := newOne(&agent.Agent{Model: &agenttest.Model{
-		Answer: func(ctx context.Context, _ *agent.ModelRequest) (*agent.ModelResponse, error) {
-			cancel(errBye)
-			return nil, &agent.ModelError{Message: "connection reset"}
-		},
-	}}, "hi")
-	stoppedAs(t, await(t, o.start(ctx)), session.StatusAborted, "", errBye)
 }
 
 // maxDuration ends a run wherever it is, and what was finished is committed:

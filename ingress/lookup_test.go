@@ -175,7 +175,7 @@ func TestGetTurnUnavailable(t *testing.T) {
 	h.broker.onLookup = func(string) error { return turn.ErrUnavailable }
 	a := h.do("GET", "/v1/turns/"+id, "")
 	h.want(a, http.StatusServiceUnavailable, codeUnavailable)
-	golden(t, "problem_unavailable", a.body)
+	golden(t, "problem_unavailable_turn", a.body)
 
 	// An outcome needs no broker.
 	h.finish(sub, session.StatusCompleted)

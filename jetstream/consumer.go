@@ -18,6 +18,8 @@ import (
 type Consumer struct {
 	client *Client
 	pool   string
+	// pullBytes bounds what a pull delivers.
+	pullBytes int64
 	// ackWait is in nanoseconds, as the durables have it.
 	ackWait atomic.Int64
 
@@ -34,7 +36,7 @@ func (c *Client) Consumer(ctx context.Context, pool string) (*Consumer, error) {
 	if !turn.ValidName(pool) {
 		return nil, fmt.Errorf("consumer of pool %q: malformed name", pool)
 	}
-	consumer := &Consumer{client: c, pool: pool}
+	consumer := &Consumer{client: c, pool: pool, pullBytes: pullBytes}
 	if err := consumer.Ensure(ctx); err != nil {
 		return nil, err
 	}

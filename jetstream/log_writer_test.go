@@ -284,13 +284,13 @@ func TestWriterWhoseAcksAreLost(t *testing.T) {
 	c := k.connect(Config{})
 	c.waits.ack = 100 * time.Microsecond
 	w := k.newWriter(c, id, 1, turn.LogState{})
-	events, texts := numbered(300)
-	for _, e := range events {
+	events, texts := numbered(90)
+	for i, e := range events {
 		w.Emit(e)
-		switch rand.IntN(30) {
-		case 0:
+		if i == 30 || i == 60 {
 			k.must(c.nc.ForceReconnect())
-		case 1, 2, 3, 4, 5:
+		}
+		if rand.IntN(6) == 0 {
 			k.must(w.Flush(k.ctx))
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"go.uber.org/goleak"
 
 	"github.com/turnpool/turnpool/jetstream/embedded"
@@ -22,7 +23,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // guard ends a test that hangs. Nothing is measured by it.
-const guard = 60 * time.Second
+const guard = 2 * time.Minute
 
 // kit is what a test starts with.
 type kit struct {
@@ -51,7 +52,7 @@ func setupWith(t testing.TB, server embedded.Config, cfg Config) *kit {
 // connect adds a client to the test's server.
 func (k *kit) connect(cfg Config) *Client {
 	k.t.Helper()
-	cfg.Options = append(cfg.Options, k.server.ConnectOption())
+	cfg.Options = append(cfg.Options, k.server.ConnectOption(), nats.Timeout(guard))
 	cfg.Logger = slog.New(slog.DiscardHandler)
 	c, err := Connect(k.ctx, cfg)
 	if err != nil {

@@ -81,10 +81,10 @@ const pullBytes = 32 << 20
 // a message.
 func (r *Consumer) maxBytes(n int) int64 {
 	one := r.client.nc.MaxPayload()
-	if int64(n)*one <= pullBytes {
+	if int64(n)*one <= r.pullBytes {
 		return 0
 	}
-	return max(pullBytes, 2*one)
+	return max(r.pullBytes, 2*one)
 }
 
 // inbox is the subscription of one pull at a time. It is used again when the

@@ -195,10 +195,18 @@ func (in *testIngress) submit(sessionID, message string) string {
 	return accepted.InvocationID
 }
 
-// wait waits for the result of a turn.
-func (in *testIngress) wait(id string) turn.Result {
+// wait waits for the result of a turn, also across an outage.
+func (in *testIngress) wait(id string) (result turn.Result) {
 	in.t.Helper()
-	return in.result(in.do("GET", "/v1/turns/"+id+"?wait=60", ""))
+	in.await(func() bool {
+		status, body := in.do("GET", "/v1/turns/"+id+"?wait=60", "")
+		if status == http.StatusServiceUnavailable {
+			return false
+		}
+		result = in.result(status, body)
+		return result.Status.Finished()
+	})
+	return result
 }
 
 func (in *testIngress) result(status int, body []byte) turn.Result {

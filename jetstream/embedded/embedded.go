@@ -81,9 +81,9 @@ func Start(cfg Config) (*Server, error) {
 	s.Shutdown()
 	s.WaitForShutdown()
 	if err := fatal.get(); err != nil {
-		return nil, fmt.Errorf("embedded nats-server: %w", err)
+		return nil, fmt.Errorf("embedded nats-server in %s: %w", cfg.StoreDir, err)
 	}
-	return nil, fmt.Errorf("embedded nats-server: not ready after %v", cfg.StartTimeout)
+	return nil, fmt.Errorf("embedded nats-server in %s: not ready after %v", cfg.StoreDir, cfg.StartTimeout)
 }
 
 // fatalLog keeps what the server would say before it ended the process, and
