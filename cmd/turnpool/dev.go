@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -23,12 +22,6 @@ import (
 type devCommand struct {
 	Dir string `help:"Where the embedded NATS and SQLite keep their data." default:".turnpool" type:"path"`
 }
-
-// startTimeout bounds the start of everything.
-const startTimeout = time.Minute
-
-// ingressStop bounds how long open requests hold up a stop.
-const ingressStop = 2 * time.Second
 
 // Run starts everything, says so, and stops it again when ctx ends.
 func (c *devCommand) Run(ctx context.Context, out output) error {
@@ -47,10 +40,10 @@ func (c *devCommand) Run(ctx context.Context, out output) error {
 		case err = <-d.ingress.Failed():
 		}
 	}
-	return errors.Join(err, d.stop())
+	return errors.Join(err, d.stack.Stop())
 }
 
-// dev is everything in one process. The stops undo what was started, last first.
+// dev is everything in one process.
 type dev struct {
 	cfg   config.Dev
 	dir   string
@@ -59,29 +52,29 @@ type dev struct {
 	names string
 
 	ingress *process.Ingress
-	stops   []func() error
+	stack   process.Stack
 }
 
 // start starts the leaves first. The port is taken before anything else, so that
 // a second process in the same place fails before it touches the data.
 func (d *dev) start(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	ctx, cancel := context.WithTimeout(ctx, process.StartTimeout)
 	defer cancel()
 	ln, err := net.Listen("tcp", d.cfg.Addr)
 	if err != nil {
 		return fmt.Errorf("INGRESS_ADDR=%s: %w", d.cfg.Addr, err)
 	}
 	d.addr = ln.Addr().String()
-	d.onStop(func() error { return ignoreClosed(ln.Close()) })
+	d.stack.OnStop(func() error { ln.Close(); return nil }) // closed twice after a whole start
 	broker, err := d.broker()
 	if err != nil {
 		return err
 	}
-	store, err := process.OpenStore(ctx, d.cfg.Common, filepath.Join(d.dir, "turnpool.db"))
+	store, err := process.OpenStore(ctx, d.cfg.Common, filepath.Join(d.dir, "turnpool.db"), d.log)
 	if err != nil {
 		return err
 	}
-	d.onStop(store.Close)
+	d.stack.OnStop(store.Close)
 	agents, err := builtin.Agents()
 	if err != nil {
 		return err
@@ -96,60 +89,39 @@ func (d *dev) start(ctx context.Context) error {
 		d.names += a.Name
 	}
 
-	workerClient, err := broker.Connect(ctx, d.cfg.Common, d.cfg.Worker, "worker", d.log)
+	workerClient, err := broker.Connect(ctx, d.cfg.Common, d.cfg.AckWait, "worker", d.log)
 	if err != nil {
 		return err
 	}
-	d.onStop(func() error { workerClient.Close(); return nil })
+	d.stack.OnStop(func() error { workerClient.Close(); return nil })
 	worker, err := process.StartWorker(ctx, d.cfg.Worker, agents, workerClient, store, d.log)
 	if err != nil {
 		return err
 	}
-	d.onStop(func() error { return worker.Stop(context.Background()) })
+	d.stack.OnStop(func() error { return worker.Stop(context.Background()) })
 
-	ingressClient, err := broker.Connect(ctx, d.cfg.Common, d.cfg.Worker, "ingress", d.log)
+	ingressClient, err := broker.Connect(ctx, d.cfg.Common, d.cfg.AckWait, "ingress", d.log)
 	if err != nil {
 		return err
 	}
-	d.onStop(func() error { ingressClient.Close(); return nil })
-	d.ingress, err = process.StartIngress(ctx, ln, d.cfg, ingressClient, store, d.log)
+	d.stack.OnStop(func() error { ingressClient.Close(); return nil })
+	d.ingress, err = process.StartIngress(ctx, ln, d.cfg.Ingress, ingressClient, store, d.log)
 	if err != nil {
 		return err
 	}
-	d.onStop(func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), ingressStop)
-		defer cancel()
-		return d.ingress.Stop(ctx)
-	})
+	d.stack.OnStop(d.ingress.StopSoon)
 	return nil
 }
 
 // broker is NATS_URL, or a server in this process.
 func (d *dev) broker() (process.Broker, error) {
 	if d.cfg.NATSURL != "" {
-		return process.Broker{URL: d.cfg.NATSURL}, nil
+		return process.BrokerOf(d.cfg.Common), nil
 	}
 	server, err := embedded.Start(embedded.Config{StoreDir: filepath.Join(d.dir, "nats"), DontListen: true})
 	if err != nil {
 		return process.Broker{}, err
 	}
-	d.onStop(func() error { server.Shutdown(); return nil })
+	d.stack.OnStop(func() error { server.Shutdown(); return nil })
 	return process.Broker{Options: []nats.Option{server.ConnectOption()}}, nil
-}
-
-func (d *dev) onStop(stop func() error) { d.stops = append(d.stops, stop) }
-
-func (d *dev) stop() error {
-	var errs []error
-	for i := len(d.stops) - 1; i >= 0; i-- {
-		errs = append(errs, d.stops[i]())
-	}
-	return errors.Join(errs...)
-}
-
-func ignoreClosed(err error) error {
-	if errors.Is(err, net.ErrClosed) {
-		return nil
-	}
-	return err
 }

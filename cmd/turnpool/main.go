@@ -1,4 +1,5 @@
-// Command turnpool runs the whole system in one process, for development.
+// Command turnpool runs the whole system in one process, for development, and has
+// the commands of those who operate one.
 package main
 
 import (
@@ -20,7 +21,8 @@ func main() {
 
 // commands is the command line.
 type commands struct {
-	Dev devCommand `cmd:"" help:"Run everything in this process: ingress, worker, embedded NATS and SQLite."`
+	Dev     devCommand     `cmd:"" help:"Run everything in this process: ingress, worker, embedded NATS and SQLite."`
+	Migrate migrateCommand `cmd:"" help:"Bring the tables of DATABASE_URL up to date."`
 }
 
 // run parses the arguments and runs a command until it ends or ctx does. It

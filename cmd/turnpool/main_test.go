@@ -97,8 +97,10 @@ func TestWrongUse(t *testing.T) {
 		want  string
 	}{
 		{args: []string{"nonsense"}, code: 2, want: "nonsense"},
-		{args: []string{"dev"}, name: "DATABASE_URL", value: "postgres://localhost/x", code: 1,
-			want: `DATABASE_URL="postgres://localhost/x": want sqlite:PATH; PostgreSQL is not supported by this version`},
+		{args: []string{"dev"}, name: "DATABASE_URL", value: "mysql://u:secret@localhost/x", code: 1,
+			want: "DATABASE_URL: want postgres://USER:PASSWORD@HOST/NAME or sqlite:PATH"},
+		{args: []string{"dev"}, name: "NATS_KEY", value: "key.pem", code: 1, want: "NATS_CERT and NATS_KEY"},
+		{args: []string{"migrate"}, code: 1, want: "DATABASE_URL is not set"},
 		{args: []string{"dev"}, name: "WORKER_CONCURRENCY", value: "many", code: 1, want: `WORKER_CONCURRENCY="many": want a whole number`},
 		{args: []string{"dev"}, name: "INGRESS_MAX_BODY", value: "1GB", code: 1, want: `INGRESS_MAX_BODY="1GB": want a number of bytes`},
 		{args: []string{"dev"}, name: "INGRESS_ADDR", value: "0.0.0.0:8080", code: 1, want: "INGRESS_ALLOW_UNAUTHENTICATED"},

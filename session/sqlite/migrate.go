@@ -5,8 +5,9 @@ import (
 	"database/sql"
 	"embed"
 	"fmt"
-	"strconv"
-	"strings"
+	"io/fs"
+
+	"github.com/turnpool/turnpool/session/internal/migration"
 )
 
 //go:embed migrations/*.sql
@@ -41,35 +42,27 @@ func applyMissing(ctx context.Context, t *sql.Tx) error {
 	if err := t.QueryRowContext(ctx, `SELECT coalesce(max(version), 0) FROM schema_migrations`).Scan(&applied); err != nil {
 		return err
 	}
-	files, err := migrations.ReadDir("migrations")
+	folder, err := fs.Sub(migrations, "migrations")
 	if err != nil {
 		return err
 	}
-	if applied > len(files) {
-		return fmt.Errorf("the file is at version %d, this program knows %d: it was written by a newer one", applied, len(files))
+	missing, err := migration.Missing(folder, applied)
+	if err != nil {
+		return err
 	}
-	for _, file := range files[applied:] { // sorted by name, and numbered from 1 without holes
-		if err := apply(ctx, t, file.Name()); err != nil {
-			return fmt.Errorf("%s: %w", file.Name(), err)
+	for _, script := range missing {
+		if err := apply(ctx, t, script); err != nil {
+			return fmt.Errorf("%s: %w", script.Name, err)
 		}
 	}
 	return nil
 }
 
-func apply(ctx context.Context, t *sql.Tx, name string) error {
-	number, _, _ := strings.Cut(name, "_")
-	version, err := strconv.Atoi(number)
-	if err != nil {
-		return err
-	}
-	script, err := migrations.ReadFile("migrations/" + name)
-	if err != nil {
-		return err
-	}
-	if _, err := t.ExecContext(ctx, string(script)); err != nil {
+func apply(ctx context.Context, t *sql.Tx, script migration.Script) error {
+	if _, err := t.ExecContext(ctx, script.SQL); err != nil {
 		return err
 	}
 	const record = `INSERT INTO schema_migrations (version, name, applied_at) VALUES (?, ?, unixepoch() * 1000)`
-	_, err = t.ExecContext(ctx, record, version, name)
+	_, err := t.ExecContext(ctx, record, script.Version, script.Name)
 	return err
 }

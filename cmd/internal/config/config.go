@@ -20,7 +20,12 @@ import (
 // Common are the settings of every process.
 type Common struct {
 	NATSURL        string        `envconfig:"NATS_URL"`
+	NATSCreds      string        `envconfig:"NATS_CREDS"`
+	NATSCA         string        `envconfig:"NATS_CA"`
+	NATSCert       string        `envconfig:"NATS_CERT"`
+	NATSKey        string        `envconfig:"NATS_KEY"`
 	DatabaseURL    Database      `envconfig:"DATABASE_URL"`
+	StoreMigrate   bool          `envconfig:"STORE_MIGRATE" default:"true"`
 	AppName        string        `envconfig:"APP_NAME" default:"turnpool"`
 	LogLevel       slog.Level    `envconfig:"LOG_LEVEL" default:"info"`
 	LogFormat      LogFormat     `envconfig:"LOG_FORMAT" default:"text"`
@@ -52,6 +57,19 @@ type Worker struct {
 	TurnTimeout time.Duration `envconfig:"WORKER_TURN_TIMEOUT" default:"15m"`
 }
 
+// IngressProcess are the settings of cmd/ingress.
+type IngressProcess struct {
+	Common
+	Ingress
+}
+
+// WorkerProcess are the settings of cmd/worker.
+type WorkerProcess struct {
+	Common
+	Worker
+	Addr string `envconfig:"WORKER_ADDR" default:"127.0.0.1:8081"`
+}
+
 // Dev are the settings of a process that is everything at once.
 type Dev struct {
 	Common
@@ -76,6 +94,9 @@ func Load[T any, P interface {
 func explain(err error) error {
 	var parse *envconfig.ParseError
 	if errors.As(err, &parse) {
+		if parse.KeyName == "DATABASE_URL" { // it may have a password
+			return fmt.Errorf("DATABASE_URL: want %s", accepted(parse))
+		}
 		return fmt.Errorf("%s=%q: want %s", parse.KeyName, parse.Value, accepted(parse))
 	}
 	return err
@@ -105,10 +126,27 @@ func (d *Dev) check() error {
 	if err := d.Ingress.check(); err != nil {
 		return err
 	}
-	if d.TurnTimeout >= d.EventsMaxAge {
-		return fmt.Errorf("WORKER_TURN_TIMEOUT=%v: want less than EVENTS_MAX_AGE, %v", d.TurnTimeout, d.EventsMaxAge)
+	return d.Worker.check(d.Common)
+}
+
+func (i *IngressProcess) check() error {
+	return cmp.Or(i.Common.check(), i.Common.checkShared(), i.Ingress.check())
+}
+
+func (w *WorkerProcess) check() error {
+	if _, _, err := net.SplitHostPort(w.Addr); err != nil {
+		return fmt.Errorf("WORKER_ADDR=%q: want host:port", w.Addr)
 	}
-	return d.Worker.check()
+	return cmp.Or(w.Common.check(), w.Common.checkShared(), w.Worker.check(w.Common))
+}
+
+// checkShared refuses a process that would have a store of its own: it is of use
+// only together with others.
+func (c *Common) checkShared() error {
+	if c.DatabaseURL == (Database{}) {
+		return errors.New("DATABASE_URL is not set: want postgres://… or sqlite:PATH")
+	}
+	return nil
 }
 
 func (c *Common) check() error {
@@ -116,7 +154,15 @@ func (c *Common) check() error {
 		atLeast("NATS_REPLICAS", c.NATSReplicas, 1),
 		atLeast("TURNS_MAX_MSGS", c.TurnsMaxMsgs, 1),
 		atLeast("EVENTS_MAX_AGE", c.EventsMaxAge, time.Minute),
+		c.checkCertificate(),
 	)
+}
+
+func (c *Common) checkCertificate() error {
+	if (c.NATSCert == "") != (c.NATSKey == "") {
+		return errors.New("NATS_CERT and NATS_KEY: want both or neither")
+	}
+	return nil
 }
 
 func (i *Ingress) check() error {
@@ -139,7 +185,10 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-func (w *Worker) check() error {
+func (w *Worker) check(c Common) error {
+	if w.TurnTimeout >= c.EventsMaxAge {
+		return fmt.Errorf("WORKER_TURN_TIMEOUT=%v: want less than EVENTS_MAX_AGE, %v", w.TurnTimeout, c.EventsMaxAge)
+	}
 	if w.Reserved != nil && (*w.Reserved < 0 || *w.Reserved >= w.Concurrency) {
 		return fmt.Errorf("WORKER_RESERVED=%d: want 0 to less than WORKER_CONCURRENCY, %d", *w.Reserved, w.Concurrency)
 	}
@@ -196,10 +245,12 @@ func (f *LogFormat) Decode(value string) error {
 	return nil
 }
 
-// Database says where sessions and turns are kept.
+// Database says where sessions and turns are kept. The zero value says nothing.
 type Database struct {
-	// Path of the SQLite file; empty when nothing was configured.
+	// Path of the SQLite file, or
 	Path string
+	// URL of the PostgreSQL database.
+	URL string
 }
 
 // Decode implements [envconfig.Decoder].
@@ -210,9 +261,9 @@ func (d *Database) Decode(value string) error {
 	case scheme == "sqlite" && rest != "":
 		d.Path = rest
 	case scheme == "postgres", scheme == "postgresql":
-		return errors.New("sqlite:PATH; PostgreSQL is not supported by this version")
+		d.URL = value
 	default:
-		return errors.New("sqlite:PATH")
+		return errors.New("postgres://USER:PASSWORD@HOST/NAME or sqlite:PATH")
 	}
 	return nil
 }

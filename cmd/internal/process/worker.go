@@ -2,15 +2,85 @@ package process
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net"
+	"strings"
 
 	"github.com/turnpool/turnpool/agent"
+	"github.com/turnpool/turnpool/cmd/internal/builtin"
 	"github.com/turnpool/turnpool/cmd/internal/config"
 	"github.com/turnpool/turnpool/jetstream"
 	"github.com/turnpool/turnpool/session"
 	"github.com/turnpool/turnpool/worker"
 )
+
+// RunWorker is cmd/worker: the side that runs turns alone, until ctx ends. Then
+// its turns get their grace.
+func RunWorker(ctx context.Context, stderr io.Writer) error {
+	cfg, err := config.Load[config.WorkerProcess]()
+	if err != nil {
+		return err
+	}
+	log := cfg.Logger(stderr)
+	var stack Stack
+	failed, err := startWorkerProcess(ctx, cfg, &stack, log)
+	if err == nil {
+		select {
+		case <-ctx.Done():
+			log.Info("stopping", "grace", cfg.Grace)
+		case err = <-failed:
+		}
+	}
+	return errors.Join(err, stack.Stop())
+}
+
+func startWorkerProcess(ctx context.Context, cfg config.WorkerProcess, stack *Stack, log *slog.Logger) (failed <-chan error, err error) {
+	ctx, cancel := context.WithTimeout(ctx, StartTimeout)
+	defer cancel()
+	ln, err := net.Listen("tcp", cfg.Addr)
+	if err != nil {
+		return nil, fmt.Errorf("WORKER_ADDR=%s: %w", cfg.Addr, err)
+	}
+	health := newHealth(ln, log)
+	stack.OnStop(health.Close)
+	agents, err := builtin.Agents()
+	if err != nil {
+		return nil, err
+	}
+	store, err := OpenStore(ctx, cfg.Common, "", log)
+	if err != nil {
+		return nil, err
+	}
+	stack.OnStop(store.Close)
+	client, err := BrokerOf(cfg.Common).Connect(ctx, cfg.Common, cfg.AckWait, "worker", log)
+	if err != nil {
+		return nil, err
+	}
+	stack.OnStop(func() error { client.Close(); return nil })
+	worker, err := StartWorker(ctx, cfg.Worker, agents, client, store, log)
+	if err != nil {
+		return nil, err
+	}
+	stack.OnStop(func() error { return worker.Stop(context.Background()) })
+	health.check(map[string]func(context.Context) error{
+		"queue":  func(context.Context) error { return worker.Ready() },
+		"broker": client.Ping,
+		"store":  store.Ping,
+	})
+	log.Info("worker takes turns", "pool", cfg.Pool, "agents", names(agents), "health", ln.Addr().String())
+	return health.served, nil
+}
+
+func names(agents []*agent.Agent) string {
+	list := make([]string, len(agents))
+	for i, a := range agents {
+		list[i] = a.Name
+	}
+	return strings.Join(list, ", ")
+}
 
 // Worker is the side that runs turns.
 type Worker struct {
