@@ -229,9 +229,9 @@ func textInIDs(f *fixture) {
 	}
 }
 
-// A text may have a megabyte.
+// A text may be long, much longer than a page of any database.
 func textLong(f *fixture) {
-	long := strings.Repeat("0123456789abcdé ", 1<<16)
+	long := strings.Repeat("0123456789abcdé ", 1<<14)
 	quoted, _ := json.Marshal(long)
 	s := slice("inv_1", 100, session.Base{}, user(long), calls("c1"), &session.ToolResult{CallID: "c1", Result: quoted})
 	s.Result = func(session.Outcome) (json.RawMessage, error) { return quoted, nil }
