@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/turnpool/turnpool/session"
 	"github.com/turnpool/turnpool/turn"
 )
@@ -88,6 +90,9 @@ type Config struct {
 	WriteTimeout time.Duration
 	// Clock returns the present time; the system's.
 	Clock func() time.Time
+	// Metrics gets the ingress's metrics, whose names begin with turnpool_, and is
+	// what /metrics serves; a registry of its own.
+	Metrics *prometheus.Registry
 	// Logger gets a line for each turn accepted or cancelled and each failure;
 	// [slog.Default].
 	Logger *slog.Logger
@@ -105,6 +110,9 @@ func (c Config) withDefaults() (Config, error) {
 	c.Heartbeat = orDefault(c.Heartbeat, 15*time.Second)
 	c.AvailableFor = orDefault(c.AvailableFor, 30*time.Second)
 	c.WriteTimeout = orDefault(c.WriteTimeout, 10*time.Second)
+	if c.Metrics == nil {
+		c.Metrics = prometheus.NewRegistry()
+	}
 	if c.Clock == nil {
 		c.Clock = time.Now
 	}
@@ -157,6 +165,8 @@ type Server struct {
 	cors cors
 	mux  *http.ServeMux
 	life life
+
+	metrics *metrics
 	// cancels are those whose workers are still being told.
 	cancels *cancels
 }
@@ -175,7 +185,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, deps: deps, log: cfg.Logger, cors: cors, life: newLife(), cancels: &cancels{running: map[string]int{}}}
+	s := &Server{cfg: cfg, deps: deps, log: cfg.Logger, cors: cors, life: newLife(), metrics: newMetrics(cfg.Metrics), cancels: &cancels{running: map[string]int{}}}
 	s.mux = s.routes()
 	return s, nil
 }
@@ -204,6 +214,7 @@ var routes = []route{
 	{http.MethodGet, "/v1/agents", (*Server).listAgents},
 	{http.MethodGet, "/healthz", (*Server).health},
 	{http.MethodGet, "/readyz", (*Server).ready},
+	{http.MethodGet, "/metrics", (*Server).serveMetrics},
 	{http.MethodGet, "/openapi.json", (*Server).openAPI},
 }
 

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -225,6 +226,8 @@ func (s *Server) relay(w http.ResponseWriter, r *http.Request, reader turn.LogRe
 	if r.Method == http.MethodHead {
 		return
 	}
+	s.metrics.viewers.Inc()
+	defer s.metrics.viewers.Dec()
 	st := &stream{w: w, control: http.NewResponseController(w), timeout: s.cfg.WriteTimeout, view: v}
 	st.control.SetReadDeadline(time.Time{}) // of the server's, for requests
 	err := s.relayFrames(r.Context(), reader, st, first)
@@ -234,6 +237,9 @@ func (s *Server) relay(w http.ResponseWriter, r *http.Request, reader turn.LogRe
 		err = st.reconnect()
 	case errors.Is(err, errViewer) || r.Context().Err() != nil:
 		s.log.Debug("a viewer is gone", "invocation", head.invocationID, "error", err)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			s.metrics.dropped.Inc()
+		}
 	default:
 		s.log.Warn("a stream broke", "invocation", head.invocationID, "error", err)
 		err = st.comment("the stream broke off; come back with Last-Event-ID")

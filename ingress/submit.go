@@ -20,6 +20,14 @@ const publishTimeout = 10 * time.Second
 // was accepted, no way of losing the caller or the result changes that: the
 // answer is then where to look.
 func (s *Server) submit(w http.ResponseWriter, r *http.Request) error {
+	err := s.submitTurn(w, r)
+	if err != nil {
+		s.metrics.submits.WithLabelValues(faultOf(err).code).Inc()
+	}
+	return err
+}
+
+func (s *Server) submitTurn(w http.ResponseWriter, r *http.Request) error {
 	request, err := s.readRequest(w, r)
 	if err != nil {
 		return err
@@ -99,6 +107,7 @@ func (s *Server) publish(ctx context.Context, sub *turn.Submission) error {
 	if err != nil {
 		return publishFault(err, sub)
 	}
+	s.metrics.submits.WithLabelValues(submitAccepted).Inc()
 	s.log.Info("turn accepted", "invocation", sub.InvocationID, "session", sub.Request.SessionID,
 		"agent", sub.Request.Agent, "lane", sub.Request.Lane)
 	return nil

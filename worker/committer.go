@@ -24,6 +24,8 @@ const commitTimeout = 30 * time.Second
 // while there is nothing to commit.
 type committer struct {
 	store session.Store
+	// observe, if there is one, hears of each transaction.
+	observe func(slices int, took time.Duration)
 
 	mu      sync.Mutex
 	waiting []*commitRequest
@@ -74,8 +76,12 @@ func (c *committer) drain() {
 		}
 		// A batch belongs to many turns, so no single one's context may cut it.
 		ctx, cancel := context.WithTimeout(context.Background(), commitTimeout)
+		began := time.Now()
 		outcomes, err := c.store.Commit(ctx, slices)
 		cancel()
+		if c.observe != nil {
+			c.observe(len(slices), time.Since(began))
+		}
 		for i, request := range batch {
 			answer := commitAnswer{err: err}
 			if err == nil {

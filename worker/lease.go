@@ -53,6 +53,8 @@ func (l *lease) renew(at time.Time) {
 type leases struct {
 	queue Queue
 	log   *slog.Logger
+	// late, if there is one, is called for a heartbeat that was not heard.
+	late func()
 
 	mu   sync.Mutex
 	held map[*lease]struct{}
@@ -140,6 +142,9 @@ func (ls *leases) beat(ctx context.Context) {
 	defer cancel()
 	if err := ls.queue.Heartbeat(ctx, deliveries); err != nil {
 		ls.log.Warn("heartbeat not heard", "turns", len(good), "error", err)
+		if ls.late != nil {
+			ls.late()
+		}
 		return
 	}
 	for _, l := range good {

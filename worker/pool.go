@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/turnpool/turnpool/agent"
 	"github.com/turnpool/turnpool/session"
 	"github.com/turnpool/turnpool/turn"
@@ -74,6 +76,9 @@ type PoolConfig struct {
 	// Now is the clock of events and results, in milliseconds.
 	Now func() int64
 	Log *slog.Logger
+	// Metrics gets the pool's metrics, whose names begin with turnpool_; nil: they
+	// are nowhere to be seen.
+	Metrics prometheus.Registerer
 }
 
 // Deps are the things that a [Pool] works with. They stay the caller's to close,
@@ -96,6 +101,7 @@ type Pool struct {
 	slots     *slots
 	leases    *leases
 	receiver  *receiver
+	metrics   *metrics
 
 	// stopping ends the taking of turns and the announcements; halt ends the
 	// work on turns, with a cause.
@@ -135,10 +141,13 @@ func NewPool(cfg PoolConfig, deps Deps) (*Pool, error) {
 	if deps.Queue == nil || deps.Log == nil || deps.Control == nil || deps.Announcer == nil || deps.Store == nil {
 		return nil, errors.New("worker: a pool needs a queue, a log, control, an announcer and a store")
 	}
+	metrics := newMetrics(cfg.Metrics)
 	p := &Pool{
-		cfg: cfg, deps: deps, agents: agents, committer: committer{store: deps.Store},
-		slots: newSlots(cfg.Concurrency), leases: newLeases(deps.Queue, cfg.Log),
+		cfg: cfg, deps: deps, agents: agents, metrics: metrics,
+		committer: committer{store: deps.Store, observe: metrics.committed},
+		slots:     newSlots(cfg.Concurrency), leases: newLeases(deps.Queue, cfg.Log),
 	}
+	p.leases.late = metrics.late.Inc
 	p.receiver = &receiver{
 		queue: deps.Queue, slots: p.slots, reserved: *cfg.Reserved, log: cfg.Log, take: p.take,
 	}

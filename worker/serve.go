@@ -34,6 +34,8 @@ var errSettled = errors.New("settled")
 func (p *Pool) serve(d turn.Delivery, pulledAt time.Time) {
 	lease := p.leases.hold(p.halted, d, pulledAt)
 	defer p.leases.drop(lease)
+	p.metrics.running.Inc()
+	defer p.metrics.running.Dec()
 	tenant, id := d.Address()
 	v := &visit{Pool: p, delivery: d, lease: lease, log: p.cfg.Log.With("invocation", id, "tenant", tenant)}
 	var err error
@@ -82,6 +84,9 @@ func (v *visit) work(j *job, last turn.LogState) error {
 		}
 	}()
 	sink := &logSink{LogWriter: writer, deltas: j.streamsDeltas()}
+	sink.first.observe = func() {
+		v.metrics.firstDelta.WithLabelValues(j.Request.Agent).Observe(since(j.StoredAt, v.cfg.Now()))
+	}
 	if err := v.restart(run, j, last, sink); err != nil {
 		return err
 	}
@@ -93,12 +98,14 @@ func (v *visit) work(j *job, last turn.LogState) error {
 // is on record before anything runs: an attempt that kills its worker counts.
 func (v *visit) restart(ctx context.Context, j *job, last turn.LogState, sink agent.Sink) error {
 	if j.attempt == 1 {
+		v.metrics.began(j, firstAttempt)
 		return nil
 	}
 	reason := turn.RestartCrash
 	if last.Released {
 		reason = turn.RestartHandoff
 	}
+	v.metrics.began(j, string(reason))
 	v.log.Info("turn starts over", "attempt", j.attempt, "failures", j.failures, "reason", reason)
 	sink.Emit(&turn.Restart{
 		Attempt: j.attempt, Failures: j.failures, Reason: reason, CreatedAt: v.cfg.Now(), Base: j.base,
@@ -159,7 +166,8 @@ func (v *visit) commit(j *job, ended agent.Outcome) (*session.Turn, error) {
 	out, err := v.commitSlice(j, ended)
 	if err == nil && out.Err != nil {
 		v.log.Error("turn cannot be written", "attempt", j.attempt, "error", out.Err)
-		out, err = v.commitSlice(j, failed(turn.CodeInternal, "the turn's events could not be stored"))
+		ended = failed(turn.CodeInternal, "the turn's events could not be stored")
+		out, err = v.commitSlice(j, ended)
 	}
 	switch {
 	case err != nil:
@@ -168,6 +176,9 @@ func (v *visit) commit(j *job, ended agent.Outcome) (*session.Turn, error) {
 		return nil, fmt.Errorf("outcome not written: %w", out.Err)
 	case out.Fenced:
 		return nil, fmt.Errorf("%w: attempt %d commits no more", turn.ErrLost, j.attempt)
+	}
+	if !out.Repeat {
+		v.metrics.ended(&out.Turn, ended)
 	}
 	return &out.Turn, nil
 }
@@ -297,10 +308,12 @@ func (v *visit) persist(what string, work func() error) error {
 type logSink struct {
 	turn.LogWriter
 	deltas bool
+	first  firstDelta
 }
 
 // Emit implements [agent.Sink].
 func (s *logSink) Emit(e turn.Event) {
+	s.first.saw(e)
 	if _, isDelta := e.(*turn.Delta); isDelta && !s.deltas {
 		return
 	}

@@ -89,12 +89,13 @@ func (d *dev) start(ctx context.Context) error {
 		d.names += a.Name
 	}
 
+	metrics := process.NewMetrics()
 	workerClient, err := broker.Connect(ctx, d.cfg.Common, d.cfg.AckWait, "worker", d.log)
 	if err != nil {
 		return err
 	}
 	d.stack.OnStop(func() error { workerClient.Close(); return nil })
-	worker, err := process.StartWorker(ctx, d.cfg.Worker, agents, workerClient, store, d.log)
+	worker, err := process.StartWorker(ctx, d.cfg.Worker, agents, workerClient, store, metrics, d.log)
 	if err != nil {
 		return err
 	}
@@ -105,7 +106,7 @@ func (d *dev) start(ctx context.Context) error {
 		return err
 	}
 	d.stack.OnStop(func() error { ingressClient.Close(); return nil })
-	d.ingress, err = process.StartIngress(ctx, ln, d.cfg.Ingress, ingressClient, store, d.log)
+	d.ingress, err = process.StartIngress(ctx, ln, d.cfg.Ingress, ingressClient, store, metrics, d.log)
 	if err != nil {
 		return err
 	}

@@ -9,13 +9,16 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
 // checkTimeout is less than the second that a probe usually waits.
 const checkTimeout = 800 * time.Millisecond
 
-// health serves a worker's probes: /healthz says that the process runs, /readyz
-// that turns can come. It serves from before the start is complete; until then
+// health serves a worker's probes and metrics: /healthz says that the process
+// runs, /readyz that turns can come. It serves from before the start is complete; until then
 // the worker is not ready.
 type health struct {
 	http   *http.Server
@@ -26,13 +29,14 @@ type health struct {
 	checks map[string]func(context.Context) error
 }
 
-func newHealth(ln net.Listener, log *slog.Logger) *health {
+func newHealth(ln net.Listener, metrics prometheus.Gatherer, log *slog.Logger) *health {
 	h := &health{served: make(chan error, 1), log: log}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusOK, map[string]string{})
 	})
 	mux.HandleFunc("GET /readyz", h.ready)
+	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
 	h.http = &http.Server{Handler: mux, ReadHeaderTimeout: headerTimeout, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
 	go func() { h.served <- h.http.Serve(ln) }()
 	return h

@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/turnpool/turnpool/cmd/internal/config"
 	"github.com/turnpool/turnpool/ingress"
 	"github.com/turnpool/turnpool/jetstream"
@@ -64,7 +66,7 @@ func startIngressProcess(ctx context.Context, cfg config.IngressProcess, stack *
 		return nil, err
 	}
 	stack.OnStop(func() error { client.Close(); return nil })
-	ingress, err := StartIngress(ctx, ln, cfg.Ingress, client, store, log)
+	ingress, err := StartIngress(ctx, ln, cfg.Ingress, client, store, NewMetrics(), log)
 	if err != nil {
 		return nil, err
 	}
@@ -83,14 +85,15 @@ type Ingress struct {
 }
 
 // StartIngress serves on the listener, which it owns from then on.
-func StartIngress(ctx context.Context, ln net.Listener, cfg config.Ingress, client *jetstream.Client, store session.Store, log *slog.Logger) (*Ingress, error) {
+func StartIngress(ctx context.Context, ln net.Listener, cfg config.Ingress, client *jetstream.Client, store session.Store, metrics *prometheus.Registry, log *slog.Logger) (*Ingress, error) {
 	registry, err := client.WatchAgents(ctx)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("agents: %w", err), ln.Close())
 	}
+	metrics.MustRegister(queueMetrics{client, registry, log})
 	server, err := ingress.New(ingress.Config{
 		MaxBody: int64(cfg.MaxBody), Wait: cfg.Wait, DefaultAgent: cfg.DefaultAgent,
-		CORSOrigins: cfg.CORSOrigins, Logger: log,
+		CORSOrigins: cfg.CORSOrigins, Metrics: metrics, Logger: log,
 	}, ingress.Deps{Queue: client, Log: client, Control: client, Registry: registry, Store: store})
 	if err != nil {
 		registry.Close()

@@ -9,6 +9,8 @@ import (
 	"net"
 	"strings"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/turnpool/turnpool/agent"
 	"github.com/turnpool/turnpool/cmd/internal/builtin"
 	"github.com/turnpool/turnpool/cmd/internal/config"
@@ -44,7 +46,8 @@ func startWorkerProcess(ctx context.Context, cfg config.WorkerProcess, stack *St
 	if err != nil {
 		return nil, fmt.Errorf("WORKER_ADDR=%s: %w", cfg.Addr, err)
 	}
-	health := newHealth(ln, log)
+	metrics := NewMetrics()
+	health := newHealth(ln, metrics, log)
 	stack.OnStop(health.Close)
 	agents, err := builtin.Agents()
 	if err != nil {
@@ -60,7 +63,7 @@ func startWorkerProcess(ctx context.Context, cfg config.WorkerProcess, stack *St
 		return nil, err
 	}
 	stack.OnStop(func() error { client.Close(); return nil })
-	worker, err := StartWorker(ctx, cfg.Worker, agents, client, store, log)
+	worker, err := StartWorker(ctx, cfg.Worker, agents, client, store, metrics, log)
 	if err != nil {
 		return nil, err
 	}
@@ -89,14 +92,14 @@ type Worker struct {
 }
 
 // StartWorker starts a pool of the agents.
-func StartWorker(ctx context.Context, cfg config.Worker, agents []*agent.Agent, client *jetstream.Client, store session.Store, log *slog.Logger) (*Worker, error) {
+func StartWorker(ctx context.Context, cfg config.Worker, agents []*agent.Agent, client *jetstream.Client, store session.Store, metrics prometheus.Registerer, log *slog.Logger) (*Worker, error) {
 	consumer, err := client.Consumer(ctx, cfg.Pool)
 	if err != nil {
 		return nil, fmt.Errorf("queue of pool %s: %w", cfg.Pool, err)
 	}
 	pool, err := worker.NewPool(worker.PoolConfig{
 		Agents: agents, Pool: cfg.Pool, Concurrency: cfg.Concurrency, Reserved: cfg.Reserved,
-		TurnTimeout: cfg.TurnTimeout, MaxAttempts: cfg.MaxAttempts, Grace: cfg.Grace, Log: log,
+		TurnTimeout: cfg.TurnTimeout, MaxAttempts: cfg.MaxAttempts, Grace: cfg.Grace, Log: log, Metrics: metrics,
 	}, worker.Deps{
 		Queue: consumer, Log: client, Control: client, Announcer: client, Store: store,
 	})
