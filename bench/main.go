@@ -12,6 +12,8 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"text/tabwriter"
@@ -30,6 +32,8 @@ func main() {
 func run(ctx context.Context) error {
 	turns := flag.Int("turns", 2000, "turns of each measurement")
 	rounds := flag.Int("rounds", 3, "rounds; the median of the rounds is printed")
+	onPostgres := flag.Bool("postgres", false, "keep the pipeline's turns in PostgreSQL: TEST_DATABASE_URL, or a throw-away server")
+	widths := flag.String("at-once", "1,64", "how many turns are asked for at once")
 	flag.Parse()
 
 	dir, err := os.MkdirTemp("", "turnpool-bench-")
@@ -37,7 +41,7 @@ func run(ctx context.Context) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	p, err := start(ctx, dir)
+	p, err := start(ctx, dir, *onPostgres)
 	if err != nil {
 		return err
 	}
@@ -46,15 +50,22 @@ func run(ctx context.Context) error {
 	subjects := []subject{
 		{"nats request-reply", p.requestReply},
 		{"handler, memory store", p.handler(p.memory)},
-		{"handler, sqlite store", p.handler(p.sqlite)},
+		{"handler, " + p.storeName + " store", p.handler(p.stored)},
 		{"pipeline, json", p.json},
 		{"pipeline, sse", p.sse},
 	}
+	const baseline = 2 // in subjects
 	out := tabwriter.NewWriter(os.Stdout, 2, 8, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(out, "at once\tway\tfirst p50\tfirst p99\tresult p50\tresult p99\tturns/s\tx handler\t")
-	for _, atOnce := range []int{1, 64} {
+	var notes []string
+	for width := range strings.SplitSeq(*widths, ",") {
+		atOnce, err := strconv.Atoi(width)
+		if err != nil || atOnce < 1 {
+			return fmt.Errorf("-at-once=%s: want numbers separated by commas", *widths)
+		}
 		var base time.Duration
-		for _, s := range subjects {
+		for i, s := range subjects {
+			before := p.commits()
 			n := *turns
 			if atOnce == 1 {
 				n /= 4
@@ -63,8 +74,12 @@ func run(ctx context.Context) error {
 			if err != nil {
 				return fmt.Errorf("%s: %w", s.name, err)
 			}
-			if s.name == "handler, sqlite store" {
+			if i == baseline {
 				base = m.result50
+			}
+			if c := p.commits().minus(before); c.transactions > 0 {
+				notes = append(notes, fmt.Sprintf("%d at once, %s: %.1f turns a transaction of %.2f ms, %.0f %% of the mean result time",
+					atOnce, s.name, c.turns/c.transactions, 1000*c.seconds/c.transactions, 100*c.seconds/c.transactions/m.resultMean.Seconds()))
 			}
 			ratio := "-"
 			if base > 0 {
@@ -74,7 +89,14 @@ func run(ctx context.Context) error {
 				ms(m.first50), ms(m.first99), ms(m.result50), ms(m.result99), m.perSecond, ratio)
 		}
 	}
-	return out.Flush()
+	if err := out.Flush(); err != nil {
+		return err
+	}
+	fmt.Println("\nThe commit's share:")
+	for _, note := range notes {
+		fmt.Println(" ", note)
+	}
+	return nil
 }
 
 // subject is a way to ask for one turn. It returns when the first delta came,
@@ -87,6 +109,7 @@ type subject struct {
 // measure is what one load run showed.
 type measure struct {
 	first50, first99, result50, result99 time.Duration
+	resultMean                           time.Duration
 	perSecond                            float64
 }
 
@@ -133,7 +156,8 @@ func load(ctx context.Context, n, atOnce int, ask func(context.Context, int) (ti
 	return measure{
 		first50: quantile(firsts, 0.5), first99: quantile(firsts, 0.99),
 		result50: quantile(results, 0.5), result99: quantile(results, 0.99),
-		perSecond: float64(n) / took.Seconds(),
+		resultMean: mean(results),
+		perSecond:  float64(n) / took.Seconds(),
 	}, failed
 }
 
@@ -155,6 +179,13 @@ func median(ctx context.Context, rounds int, run func() (measure, error)) (measu
 func quantile(of []time.Duration, q float64) time.Duration {
 	sorted := slices.Sorted(slices.Values(of))
 	return sorted[min(len(sorted)-1, int(float64(len(sorted))*q))]
+}
+
+func mean(of []time.Duration) (sum time.Duration) {
+	for _, d := range of {
+		sum += d
+	}
+	return sum / time.Duration(len(of))
 }
 
 func ms(d time.Duration) string {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/turnpool/turnpool/agent"
 	"github.com/turnpool/turnpool/agent/script"
@@ -22,6 +23,8 @@ import (
 	"github.com/turnpool/turnpool/jetstream"
 	"github.com/turnpool/turnpool/jetstream/embedded"
 	"github.com/turnpool/turnpool/session"
+	"github.com/turnpool/turnpool/session/postgres"
+	"github.com/turnpool/turnpool/session/postgres/postgrestest"
 	"github.com/turnpool/turnpool/session/sqlite"
 	"github.com/turnpool/turnpool/turn"
 	"github.com/turnpool/turnpool/worker"
@@ -33,8 +36,12 @@ type pipeline struct {
 	client *http.Client
 	nc     *nats.Conn
 	memory *worker.Handler
-	sqlite *worker.Handler
-	stops  []func()
+	// stored is a handler on a store of the same kind as the pipeline's.
+	stored    *worker.Handler
+	storeName string
+	metrics   *prometheus.Registry
+	postgres  *postgrestest.Server // nil: SQLite
+	stops     []func()
 }
 
 // echo streams 20 deltas of 8 characters.
@@ -43,8 +50,8 @@ func echo() (*agent.Agent, error) {
 	return &agent.Agent{Name: "echo", Model: model}, err
 }
 
-func start(ctx context.Context, dir string) (p *pipeline, err error) {
-	p = &pipeline{}
+func start(ctx context.Context, dir string, onPostgres bool) (p *pipeline, err error) {
+	p = &pipeline{storeName: "sqlite", metrics: prometheus.NewRegistry()}
 	defer func() {
 		if err != nil {
 			p.stop()
@@ -62,11 +69,15 @@ func start(ctx context.Context, dir string) (p *pipeline, err error) {
 		return p, err
 	}
 	p.onStop(server.Shutdown)
-	store, err := sqlite.Open(ctx, sqlite.Config{Path: filepath.Join(dir, "pipeline.db")})
+	if onPostgres {
+		if err := p.startPostgres(); err != nil {
+			return p, err
+		}
+	}
+	store, err := p.open(ctx, filepath.Join(dir, "pipeline.db"))
 	if err != nil {
 		return p, err
 	}
-	p.onStop(func() { store.Close() })
 	if err := p.startWorker(ctx, server.URL(), agents, store, quiet); err != nil {
 		return p, err
 	}
@@ -77,6 +88,58 @@ func start(ctx context.Context, dir string) (p *pipeline, err error) {
 		return p, err
 	}
 	return p, nil
+}
+
+// startPostgres finds or starts a server.
+func (p *pipeline) startPostgres() error {
+	server, err := postgrestest.Start()
+	if err != nil {
+		return err
+	}
+	p.onStop(server.Stop)
+	p.postgres, p.storeName = server, "postgres"
+	return nil
+}
+
+// open opens a store: a schema of its own in PostgreSQL, or the SQLite file.
+func (p *pipeline) open(ctx context.Context, file string) (store session.Store, err error) {
+	if p.postgres != nil {
+		url, drop, err := p.postgres.Schema()
+		if err != nil {
+			return nil, err
+		}
+		p.onStop(func() { drop() })
+		store, err = postgres.Open(ctx, postgres.Config{URL: url, Migrate: true})
+		if err != nil {
+			return nil, err
+		}
+	} else if store, err = sqlite.Open(ctx, sqlite.Config{Path: file}); err != nil {
+		return nil, err
+	}
+	p.onStop(func() { store.Close() })
+	return store, nil
+}
+
+// commits is what the pipeline's worker has committed.
+type commits struct{ transactions, turns, seconds float64 }
+
+func (c commits) minus(d commits) commits {
+	return commits{c.transactions - d.transactions, c.turns - d.turns, c.seconds - d.seconds}
+}
+
+func (p *pipeline) commits() (c commits) {
+	families, _ := p.metrics.Gather() // what there is
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			switch h := m.GetHistogram(); f.GetName() {
+			case "turnpool_commit_duration_seconds":
+				c.transactions, c.seconds = float64(h.GetSampleCount()), h.GetSampleSum()
+			case "turnpool_commit_batch_size":
+				c.turns = h.GetSampleSum()
+			}
+		}
+	}
+	return c
 }
 
 func (p *pipeline) startWorker(ctx context.Context, url string, agents []*agent.Agent, store session.Store, log *slog.Logger) error {
@@ -90,7 +153,7 @@ func (p *pipeline) startWorker(ctx context.Context, url string, agents []*agent.
 		return err
 	}
 	p.onStop(consumer.Close)
-	pool, err := worker.NewPool(worker.PoolConfig{Agents: agents, Concurrency: 256, Log: log}, worker.Deps{
+	pool, err := worker.NewPool(worker.PoolConfig{Agents: agents, Concurrency: 256, Log: log, Metrics: p.metrics}, worker.Deps{
 		Queue: consumer, Log: client, Control: client, Announcer: client, Store: store,
 	})
 	if err != nil {
@@ -130,12 +193,11 @@ func (p *pipeline) startIngress(ctx context.Context, url string, store session.S
 }
 
 func (p *pipeline) startPeers(ctx context.Context, url, dir string, agents []*agent.Agent, log *slog.Logger) (err error) {
-	store, err := sqlite.Open(ctx, sqlite.Config{Path: filepath.Join(dir, "handler.db")})
+	store, err := p.open(ctx, filepath.Join(dir, "handler.db"))
 	if err != nil {
 		return err
 	}
-	p.onStop(func() { store.Close() })
-	if p.sqlite, err = worker.NewHandler(worker.HandlerConfig{Agents: agents, Store: store, Log: log}); err != nil {
+	if p.stored, err = worker.NewHandler(worker.HandlerConfig{Agents: agents, Store: store, Log: log}); err != nil {
 		return err
 	}
 	if p.memory, err = worker.NewHandler(worker.HandlerConfig{Agents: agents, Store: session.NewMemory(), Log: log}); err != nil {

@@ -68,20 +68,29 @@ func (s *Server) Stop() {
 // returns the address of a database that has nothing else in sight.
 func (s *Server) Database(t testing.TB) string {
 	t.Helper()
-	name := "turnpool_test_" + strings.ToLower(rand.Text())
-	if err := s.execute(`CREATE SCHEMA ` + name); err != nil {
+	address, drop, err := s.Schema()
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := s.execute(`DROP SCHEMA IF EXISTS ` + name + ` CASCADE`); err != nil {
+		if err := drop(); err != nil {
 			t.Error(err)
 		}
 	})
+	return address
+}
+
+// Schema is Database without a test: the caller drops what it made.
+func (s *Server) Schema() (address string, drop func() error, err error) {
+	name := "turnpool_test_" + strings.ToLower(rand.Text())
+	if err := s.execute(`CREATE SCHEMA ` + name); err != nil {
+		return "", nil, err
+	}
 	u := *s.url
 	query := u.Query()
 	query.Set("search_path", name)
 	u.RawQuery = query.Encode()
-	return u.String()
+	return u.String(), func() error { return s.execute(`DROP SCHEMA IF EXISTS ` + name + ` CASCADE`) }, nil
 }
 
 func (s *Server) execute(sql string) error {
