@@ -2,70 +2,48 @@ package ingress
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strconv"
-	"sync"
-	"time"
+
+	"github.com/turnpool/turnpool/internal/health"
 )
-
-// pingTimeout is less than the second that a probe usually waits.
-const pingTimeout = 800 * time.Millisecond
-
-const (
-	healthOK          = "ok"
-	healthUnavailable = "unavailable"
-)
-
-// healthView answers a probe. Checks has one entry for each thing that was
-// looked at, with the same words as Status.
-type healthView struct {
-	Status string            `json:"status"`
-	Checks map[string]string `json:"checks"`
-}
 
 // health says that the process serves requests.
 func (s *Server) health(w http.ResponseWriter, _ *http.Request) error {
-	writeJSON(w, http.StatusOK, healthView{Status: healthOK, Checks: map[string]string{}})
+	writeJSON(w, http.StatusOK, health.View{Status: health.OK, Checks: map[string]string{}})
 	return nil
 }
+
+var (
+	errNoAgents = errors.New("no worker was ever seen")
+	errShutdown = errors.New("a shutdown is on")
+)
 
 // ready says whether a turn could be accepted here now: the broker and the
 // store answer, some worker was seen, and no shutdown is on.
 func (s *Server) ready(w http.ResponseWriter, r *http.Request) error {
-	view := healthView{Status: healthOK, Checks: s.checks(r.Context())}
+	view, failures := health.Check(r.Context(), map[string]func(context.Context) error{
+		"broker":  s.deps.Queue.Ping,
+		"store":   s.deps.Store.Ping,
+		"agents":  func(context.Context) error { return unless(s.deps.Registry.Any(), errNoAgents) },
+		"serving": func(context.Context) error { return unless(!s.life.stopping(), errShutdown) },
+	})
+	if failures["broker"] != nil || failures["store"] != nil {
+		s.log.Warn("not ready", "broker", failures["broker"], "store", failures["store"])
+	}
 	status := http.StatusOK
-	for _, check := range view.Checks {
-		if check != healthOK {
-			view.Status, status = healthUnavailable, http.StatusServiceUnavailable
-			w.Header().Set("Retry-After", strconv.Itoa(meanings[codeUnavailable].retryAfter))
-		}
+	if view.Status != health.OK {
+		status = http.StatusServiceUnavailable
+		w.Header().Set("Retry-After", strconv.Itoa(meanings[codeUnavailable].retryAfter))
 	}
 	writeJSON(w, status, view)
 	return nil
 }
 
-func (s *Server) checks(ctx context.Context) map[string]string {
-	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
-	defer cancel()
-	var broker, store error
-	var both sync.WaitGroup
-	both.Go(func() { broker = s.deps.Queue.Ping(ctx) })
-	both.Go(func() { store = s.deps.Store.Ping(ctx) })
-	both.Wait()
-	if broker != nil || store != nil {
-		s.log.Warn("not ready", "broker", broker, "store", store)
+func unless(holds bool, err error) error {
+	if holds {
+		return nil
 	}
-	return map[string]string{
-		"broker":  healthWord(broker == nil),
-		"store":   healthWord(store == nil),
-		"agents":  healthWord(s.deps.Registry.Any()),
-		"serving": healthWord(!s.life.stopping()),
-	}
-}
-
-func healthWord(ok bool) string {
-	if ok {
-		return healthOK
-	}
-	return healthUnavailable
+	return err
 }

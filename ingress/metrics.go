@@ -17,13 +17,13 @@ type metrics struct {
 }
 
 func newMetrics(r *prometheus.Registry) *metrics {
-	make := promauto.With(r)
+	with := promauto.With(r)
 	return &metrics{
-		submits: make.NewCounterVec(prometheus.CounterOpts{
+		submits: with.NewCounterVec(prometheus.CounterOpts{
 			Name: "turnpool_submits_total", Help: "Submitted turns, by what became of them: accepted, or the code of the problem."}, []string{"code"}),
-		viewers: make.NewGauge(prometheus.GaugeOpts{
+		viewers: with.NewGauge(prometheus.GaugeOpts{
 			Name: "turnpool_viewers", Help: "Open event streams."}),
-		dropped: make.NewCounter(prometheus.CounterOpts{
+		dropped: with.NewCounter(prometheus.CounterOpts{
 			Name: "turnpool_viewers_dropped_total", Help: "Event streams that were cut because their viewer took too long."}),
 		serve: promhttp.HandlerFor(r, promhttp.HandlerOpts{}),
 	}

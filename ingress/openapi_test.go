@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/jsonschema-go/jsonschema"
 
+	"github.com/turnpool/turnpool/internal/health"
 	"github.com/turnpool/turnpool/session"
 	"github.com/turnpool/turnpool/turn"
 )
@@ -117,7 +118,7 @@ func TestDocumentHasTheFields(t *testing.T) {
 		"TurnStatus": reflect.TypeFor[turnSummary](), "TurnResult": reflect.TypeFor[turn.Result](), "Output": reflect.TypeFor[turn.Output](),
 		"YieldedTool": reflect.TypeFor[turn.YieldedTool](), "TurnError": reflect.TypeFor[turn.Error](),
 		"CancelAnswer": reflect.TypeFor[cancelAnswer](), "Session": reflect.TypeFor[sessionView](), "PendingCall": reflect.TypeFor[pendingView](),
-		"Agent": reflect.TypeFor[agentView](), "Tool": reflect.TypeFor[turn.ToolInfo](), "Health": reflect.TypeFor[healthView](),
+		"Agent": reflect.TypeFor[agentView](), "Tool": reflect.TypeFor[turn.ToolInfo](), "Health": reflect.TypeFor[health.View](),
 		"Problem": reflect.TypeFor[problem](),
 	} {
 		var documented, fields []string

@@ -23,8 +23,6 @@ const (
 	// registryEvery is how often the registry reads all agents, in case it missed
 	// one.
 	registryEvery = time.Minute
-	// announceTries is how often an announcement that is not answered is made.
-	announceTries = 5
 )
 
 // Announce says that the agents are served, from now on for seven days. Agents
@@ -48,15 +46,11 @@ func (c *Client) announce(ctx context.Context, a turn.AgentInfo) error {
 	}
 	m := nats.NewMsg(c.agentKeys() + a.Name)
 	m.Data = data
-	for try := 1; ; try++ { // to announce twice does no harm
-		ack, err := c.store(ctx, m)
-		if err == nil && ack.Error != nil {
-			err = unavailable(ack.Error)
-		}
-		if !errors.Is(err, turn.ErrUnavailable) || try == announceTries || ctx.Err() != nil {
-			return err
-		}
+	ack, err := c.store(ctx, m)
+	if err == nil && ack.Error != nil {
+		err = unavailable(ack.Error)
 	}
+	return err
 }
 
 // agentKeys leads the subjects of the bucket: a put is a message there.

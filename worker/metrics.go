@@ -28,26 +28,26 @@ type metrics struct {
 
 // newMetrics registers the metrics, or with nil only makes them.
 func newMetrics(r prometheus.Registerer) *metrics {
-	make := promauto.With(r)
+	with := promauto.With(r)
 	seconds := prometheus.ExponentialBuckets(0.005, 2.5, 12) // 5 ms to 2 minutes
 	return &metrics{
-		running: make.NewGauge(prometheus.GaugeOpts{
+		running: with.NewGauge(prometheus.GaugeOpts{
 			Name: "turnpool_turns_running", Help: "Turns in this worker's hands."}),
-		attempts: make.NewCounterVec(prometheus.CounterOpts{
+		attempts: with.NewCounterVec(prometheus.CounterOpts{
 			Name: "turnpool_attempts_total", Help: "Attempts begun, by why: first, crash, handoff."}, []string{"agent", "reason"}),
-		failed: make.NewCounterVec(prometheus.CounterOpts{
+		failed: with.NewCounterVec(prometheus.CounterOpts{
 			Name: "turnpool_turn_errors_total", Help: "Turns that ended in error, by error code."}, []string{"agent", "code"}),
-		queueWait: make.NewHistogramVec(prometheus.HistogramOpts{
+		queueWait: with.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "turnpool_queue_wait_seconds", Help: "From a request's storing to its first attempt.", Buckets: seconds}, []string{"lane"}),
-		firstDelta: make.NewHistogramVec(prometheus.HistogramOpts{
+		firstDelta: with.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "turnpool_first_delta_seconds", Help: "From a request's storing to the first delta of its answer.", Buckets: seconds}, []string{"agent"}),
-		duration: make.NewHistogramVec(prometheus.HistogramOpts{
+		duration: with.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "turnpool_turn_duration_seconds", Help: "Running time of the attempt that ended the turn.", Buckets: seconds}, []string{"agent", "status", "commit_status"}),
-		batch: make.NewHistogram(prometheus.HistogramOpts{
+		batch: with.NewHistogram(prometheus.HistogramOpts{
 			Name: "turnpool_commit_batch_size", Help: "Turns that shared a transaction.", Buckets: []float64{1, 2, 4, 8, 16, 32, 64}}),
-		commit: make.NewHistogram(prometheus.HistogramOpts{
+		commit: with.NewHistogram(prometheus.HistogramOpts{
 			Name: "turnpool_commit_duration_seconds", Help: "Time of a commit's transaction.", Buckets: prometheus.ExponentialBuckets(0.001, 2.5, 12)}),
-		late: make.NewCounter(prometheus.CounterOpts{
+		late: with.NewCounter(prometheus.CounterOpts{
 			Name: "turnpool_heartbeats_late_total", Help: "Heartbeats that the broker did not confirm in time."}),
 	}
 }

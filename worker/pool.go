@@ -196,9 +196,9 @@ func (c *PoolConfig) fill() error {
 	return nil
 }
 
-// Start announces the agents and begins to take turns. It returns once turns can
-// come; an error says that the broker would not have it, and nothing runs. It is
-// called once.
+// Start announces the agents, again and again until that succeeds or ctx ends, and
+// begins to take turns. It returns once turns can come; an error says that the
+// broker would not have it, and nothing runs. It is called once.
 func (p *Pool) Start(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -212,7 +212,7 @@ func (p *Pool) Start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("worker: listen for cancels: %w", err)
 	}
-	if err := p.announce(ctx); err != nil {
+	if err := persist(ctx, p.notAnnounced, func() error { return p.announce(ctx) }); err != nil {
 		unhear()
 		return fmt.Errorf("worker: announce the agents: %w", err)
 	}
@@ -302,10 +302,14 @@ func (p *Pool) announceLoop() {
 			return
 		case <-tick.C:
 			if err := p.announce(p.stopping); err != nil && p.stopping.Err() == nil {
-				p.cfg.Log.Warn("agents not announced", "pool", p.cfg.Pool, "error", err)
+				p.notAnnounced(err)
 			}
 		}
 	}
+}
+
+func (p *Pool) notAnnounced(err error) {
+	p.cfg.Log.Warn("agents not announced", "pool", p.cfg.Pool, "error", err)
 }
 
 // take starts the work on one delivery, for which the receiver has taken a slot.

@@ -1,11 +1,9 @@
 package postgres
 
 import (
-	"errors"
 	"hash/fnv"
 	"io"
 	"slices"
-	"syscall"
 )
 
 // locks are the keys of advisory locks. Two things that share a key by chance
@@ -29,10 +27,4 @@ func (l *locks) add(parts ...string) {
 func (l locks) sorted() []int64 {
 	slices.Sort(l)
 	return slices.Compact(l)
-}
-
-// isLost reports whether an error says that the connection is gone.
-func isLost(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
-		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }

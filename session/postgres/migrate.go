@@ -82,11 +82,7 @@ func missingScripts(ctx context.Context, q querier) ([]migration.Script, error) 
 	if err != nil {
 		return nil, err
 	}
-	missing, err := migration.Missing(folder, applied)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrSchema, err)
-	}
-	return missing, nil
+	return migration.Missing(folder, applied)
 }
 
 // checkMigrated refuses a database whose tables are not up to date.

@@ -17,9 +17,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -50,11 +52,7 @@ type Store struct {
 
 var _ session.Store = (*Store)(nil)
 
-// ErrSchema: the tables are older or newer than this program, or the server is
-// too old. Trying again does not help.
-var ErrSchema = errors.New("the database does not fit this program")
-
-var errNotMigrated = fmt.Errorf("%w: the tables are not up to date; run `turnpool migrate`, or start with STORE_MIGRATE=true", ErrSchema)
+var errNotMigrated = errors.New("the tables are not up to date; run `turnpool migrate`, or start with STORE_MIGRATE=true")
 
 // oldest is the oldest server that is supported.
 const oldest = 14
@@ -91,7 +89,7 @@ func (s *Store) check(ctx context.Context) error {
 		return err
 	}
 	if version < oldest {
-		return fmt.Errorf("%w: the server is PostgreSQL %d; it must be %d or newer", ErrSchema, version, oldest)
+		return fmt.Errorf("the server is PostgreSQL %d; it must be %d or newer", version, oldest)
 	}
 	return checkMigrated(ctx, s.pool)
 }
@@ -113,7 +111,7 @@ func (s *Store) within(ctx context.Context, do func(*pgxpool.Conn) error) error 
 	pause := 5 * time.Millisecond
 	for try := 1; ; try++ {
 		err := s.once(ctx, do)
-		if err == nil || try == maxTries || ctx.Err() != nil || !passes(err) {
+		if err == nil || try == maxTries || ctx.Err() != nil || !Passes(err) {
 			return err
 		}
 		select {
@@ -174,15 +172,18 @@ func (s *Store) write(ctx context.Context, locks locks, read func(*pgx.Batch), s
 }
 
 // read runs, in one round trip, queries that see the database at one point in
-// time.
+// time. A query that is alone does so by itself.
 func (s *Store) read(ctx context.Context, queue func(*pgx.Batch)) error {
 	err := s.within(ctx, func(conn *pgxpool.Conn) error {
 		ctx, cancel := context.WithTimeout(ctx, s.timeout)
 		defer cancel()
 		batch := &pgx.Batch{}
 		batch.Queue(`BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`)
-		queue(batch)
-		batch.Queue(`COMMIT`)
+		if queue(batch); batch.Len() == 2 {
+			batch.QueuedQueries = batch.QueuedQueries[1:]
+		} else {
+			batch.Queue(`COMMIT`)
+		}
 		err := conn.SendBatch(ctx, batch).Close()
 		if err != nil && !conn.Conn().IsClosed() {
 			conn.Exec(ctx, `ROLLBACK`)
@@ -212,8 +213,10 @@ func sqlState(err error) string {
 	return ""
 }
 
-// passes reports whether the same may succeed if it is tried again at once.
-func passes(err error) bool {
+// Passes reports whether what failed with an error may succeed if it is tried
+// again soon: the server cannot be reached, is starting or stopping, or had to
+// break a transaction off.
+func Passes(err error) bool {
 	switch state := sqlState(err); {
 	case state == serializationFailure, state == deadlockDetected, state == readOnlyTransaction, state == tooManyConnections:
 		return true
@@ -225,6 +228,12 @@ func passes(err error) bool {
 	var connecting *pgconn.ConnectError
 	return !errors.Is(err, context.DeadlineExceeded) &&
 		(errors.As(err, &network) || errors.As(err, &connecting) || isLost(err))
+}
+
+// isLost reports whether an error says that the connection is gone.
+func isLost(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
 // ownError is the fault of one slice or of the rows that it reads, not of the

@@ -12,8 +12,8 @@ import (
 	"github.com/turnpool/turnpool/turn"
 )
 
-// NewMetrics returns a registry with what is known of any process.
-func NewMetrics() *prometheus.Registry {
+// newMetrics returns a registry with what is known of any process.
+func newMetrics() *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return r
