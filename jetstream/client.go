@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -58,7 +60,9 @@ type waits struct {
 	pull time.Duration
 }
 
-var defaultWaits = waits{ack: 2 * time.Second, ask: 2 * time.Second, publish: 10 * time.Second, pull: 2 * time.Second}
+func waitsOf(timeout time.Duration) waits {
+	return waits{ack: timeout, ask: timeout, publish: 5 * timeout, pull: timeout}
+}
 
 // closeTimeout bounds the last flush.
 const closeTimeout = time.Second
@@ -73,18 +77,38 @@ func Connect(ctx context.Context, cfg Config) (*Client, error) {
 		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}
 	c := &Client{
-		cfg: cfg, log: cfg.Logger, waits: defaultWaits,
+		cfg: cfg, log: cfg.Logger, waits: waitsOf(cfg.Timeout),
 		closed: make(chan struct{}), reconnected: make(chan struct{}),
 	}
 	c.link.ctx, c.link.end = context.WithCancelCause(context.Background())
-	if c.nc, err = dial(ctx, cfg.URL, c.options()); err != nil {
-		return nil, fmt.Errorf("connect to NATS at %s: %w", cfg.URL, unavailable(err))
+	c.nc, err = dial(ctx, cfg.URL, c.options())
+	if malformed := (*url.Error)(nil); errors.As(err, &malformed) {
+		// Whose own text has all of the address in it.
+		return nil, fmt.Errorf("connect to NATS at %s: malformed address: %w", withoutSecrets(cfg.URL), malformed.Err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("connect to NATS at %s: %w", withoutSecrets(cfg.URL), unavailable(err))
 	}
 	if err := c.setUp(ctx); err != nil {
 		c.Close()
-		return nil, fmt.Errorf("connect to NATS at %s: %w", cfg.URL, err)
+		return nil, fmt.Errorf("connect to NATS at %s: %w", withoutSecrets(cfg.URL), err)
 	}
 	return c, nil
+}
+
+// withoutSecrets is a list of addresses for people: without users, passwords and
+// tokens.
+func withoutSecrets(urls string) string {
+	list := strings.Split(urls, ",")
+	for i, u := range list {
+		if at := strings.LastIndexByte(u, '@'); at >= 0 {
+			scheme, _, found := strings.Cut(u[:at], "://")
+			if list[i] = u[at+1:]; found {
+				list[i] = scheme + "://" + list[i]
+			}
+		}
+	}
+	return strings.Join(list, ",")
 }
 
 func (c *Client) setUp(ctx context.Context) (err error) {

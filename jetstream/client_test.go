@@ -2,6 +2,7 @@ package jetstream
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/turnpool/turnpool/jetstream/embedded"
@@ -40,6 +41,12 @@ func TestConnectFails(t *testing.T) {
 	cancel()
 	_, err = Connect(ctx, Config{URL: "nats://127.0.0.1:1"})
 	wantError(t, err, turn.ErrUnavailable)
+
+	for _, url := range []string{"nats://u:secret@127.0.0.1:1", "nats://127.0.0.1:1,tls://secret@127.0.0.1:1", "secret@127.0.0.1:1", "nats://u:sec%ret@127.0.0.1:1"} {
+		if _, err := Connect(t.Context(), Config{URL: url}); err == nil || strings.Contains(err.Error(), "sec") || !strings.Contains(err.Error(), "127.0.0.1:1") {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
 
 	if _, err = Connect(t.Context(), Config{App: "no.dots"}); err == nil {
 		t.Error("a malformed app name was accepted")

@@ -39,6 +39,9 @@ type Config struct {
 	// hours and 4 GiB.
 	EventsMaxAge   time.Duration
 	EventsMaxBytes int64
+	// Timeout is how long one answer of the broker is waited for; publishing a
+	// turn takes up to five times as long. Default 2 s.
+	Timeout time.Duration
 	// AckWait is how long a delivered turn is left to a worker that is silent.
 	// Default 30 s.
 	AckWait time.Duration
@@ -56,6 +59,7 @@ func (c Config) withDefaults() (Config, error) {
 	setDefault(&c.TurnsMaxBytes, 256<<20)
 	setDefault(&c.EventsMaxAge, 24*time.Hour)
 	setDefault(&c.EventsMaxBytes, 4<<30)
+	setDefault(&c.Timeout, 2*time.Second)
 	setDefault(&c.AckWait, 30*time.Second)
 	if c.Logger == nil {
 		c.Logger = slog.Default()

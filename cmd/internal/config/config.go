@@ -24,6 +24,7 @@ type Common struct {
 	NATSCA         string        `envconfig:"NATS_CA"`
 	NATSCert       string        `envconfig:"NATS_CERT"`
 	NATSKey        string        `envconfig:"NATS_KEY"`
+	NATSTimeout    time.Duration `envconfig:"NATS_TIMEOUT" default:"2s"`
 	DatabaseURL    Database      `envconfig:"DATABASE_URL"`
 	StoreMigrate   bool          `envconfig:"STORE_MIGRATE" default:"true"`
 	AppName        string        `envconfig:"APP_NAME" default:"turnpool"`
@@ -69,6 +70,9 @@ type WorkerProcess struct {
 	Worker
 	Addr string `envconfig:"WORKER_ADDR" default:"127.0.0.1:8081"`
 }
+
+// Migrate are the settings of who migrates a database.
+type Migrate struct{ Common }
 
 // Dev are the settings of a process that is everything at once.
 type Dev struct {
@@ -140,6 +144,8 @@ func (w *WorkerProcess) check() error {
 	return cmp.Or(w.Common.check(), w.Common.checkShared(), w.Worker.check(w.Common))
 }
 
+func (m *Migrate) check() error { return cmp.Or(m.Common.check(), m.Common.checkShared()) }
+
 // checkShared refuses a process that would have a store of its own: it is of use
 // only together with others.
 func (c *Common) checkShared() error {
@@ -151,6 +157,7 @@ func (c *Common) checkShared() error {
 
 func (c *Common) check() error {
 	return cmp.Or(
+		atLeast("NATS_TIMEOUT", c.NATSTimeout, 100*time.Millisecond),
 		atLeast("NATS_REPLICAS", c.NATSReplicas, 1),
 		atLeast("TURNS_MAX_MSGS", c.TurnsMaxMsgs, 1),
 		atLeast("EVENTS_MAX_AGE", c.EventsMaxAge, time.Minute),
