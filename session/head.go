@@ -1,7 +1,6 @@
 package session
 
 import (
-	"encoding/json"
 	"maps"
 	"slices"
 )
@@ -29,17 +28,6 @@ type Head struct {
 	UpdatedAt int64             `json:"updatedAt"`
 }
 
-// PendingCall is a yielded call whose result is not in the ledger yet.
-type PendingCall struct {
-	CallID       string          `json:"callId"`
-	Name         string          `json:"name"`
-	Args         json.RawMessage `json:"args"`
-	InvocationID string          `json:"invocationId"`
-	// AnsweredBy is the invocation whose answer the ledger holds, if any: the
-	// call still waits for the others of its step.
-	AnsweredBy string `json:"answeredBy,omitempty"`
-}
-
 // Base is what a turn remembers of the session that it loaded, to commit
 // against. The zero Base says that there was no session.
 type Base struct {
@@ -61,7 +49,7 @@ func (h *Head) Base() Base {
 func (h *Head) Open() []PendingCall {
 	var open []PendingCall
 	for _, p := range h.Pending {
-		if p.AnsweredBy == "" {
+		if p.AnsweredBy == "" && !p.Closed {
 			open = append(open, p)
 		}
 	}
@@ -102,20 +90,28 @@ func (h *Head) Fold(events []Event) {
 		case *ToolYield:
 			h.Pending = append(h.Pending, PendingCall{
 				CallID: validText(e.CallID), Name: validText(e.Name), Args: validJSON(e.Args),
-				InvocationID: validText(e.InvocationID),
+				InvocationID: validText(e.InvocationID), AgentName: validText(e.AgentName),
 			})
 		case *ToolInput:
 			if p := h.pending(e.CallID); p != nil {
-				p.AnsweredBy = validText(e.InvocationID)
+				p.answered(e)
 			}
 		case *ToolResult:
 			callID := validText(e.CallID)
-			h.Pending = slices.DeleteFunc(h.Pending, func(p PendingCall) bool { return p.CallID == callID })
+			h.Pending = slices.DeleteFunc(h.Pending, func(p PendingCall) bool { return p.CallID == callID && !p.Closed })
 		}
 	}
 }
 
+// pending returns a call that waits for its result, or nil.
 func (h *Head) pending(callID string) *PendingCall {
+	if p := h.entry(callID); p != nil && !p.Closed {
+		return p
+	}
+	return nil
+}
+
+func (h *Head) entry(callID string) *PendingCall {
 	callID = validText(callID)
 	for i := range h.Pending {
 		if h.Pending[i].CallID == callID {

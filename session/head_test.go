@@ -31,7 +31,7 @@ func TestFold(t *testing.T) {
 		EventCount: 9, LastUserAt: 30, State: session.State{"a": raw(`1`)},
 		Pending: []session.PendingCall{
 			{CallID: "c1", Name: "ask", Args: raw(`{}`), InvocationID: "inv_1"},
-			{CallID: "c2", Name: "ask", Args: raw(`{}`), InvocationID: "inv_1", AnsweredBy: "inv_2"},
+			{CallID: "c2", Name: "ask", Args: raw(`{}`), InvocationID: "inv_1", AnsweredBy: "inv_2", Hold: session.Hold{AnsweredBy: "inv_2"}},
 		},
 	}
 	if diff := cmp.Diff(want, h); diff != "" {

@@ -171,6 +171,25 @@ func (m *Memory) Claim(ctx context.Context, turn Turn, was int) (Turn, bool, err
 	return turn, true, nil
 }
 
+// ClaimCalls implements [Store].
+func (m *Memory) ClaimCalls(ctx context.Context, c CallClaim) (ClaimedCalls, error) {
+	if err := ctx.Err(); err != nil {
+		return ClaimedCalls{}, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	have := m.sessions[key{c.Tenant, c.SessionID}]
+	if have == nil {
+		_, got := c.Settle(nil)
+		return got, nil
+	}
+	next, got := c.Settle(have.head)
+	if next != nil {
+		have.head = next
+	}
+	return got, nil
+}
+
 // Create implements [Store].
 func (m *Memory) Create(ctx context.Context, n NewSession) (*Head, error) {
 	if err := ctx.Err(); err != nil {

@@ -160,7 +160,7 @@ func withoutClosed(head *Head, events []Event) (keep []Event, tooLate bool) {
 	for _, e := range events {
 		switch e := e.(type) {
 		case *ToolInput:
-			pending := head.pending(e.CallID)
+			pending := head.entry(e.CallID) // also one that is closed, with this answer
 			switch {
 			case own[e.CallID]:
 			case pending == nil:
@@ -191,7 +191,8 @@ type Settlement struct {
 	WriteTurn bool
 	// WriteHead says that the session becomes Outcome.Head, by appending Append
 	// (maybe nothing) to the ledger at index Outcome.FirstIndex, with the scoped
-	// writes beside it.
+	// writes beside it. A turn of which nothing is kept may still write the head:
+	// it no longer holds the calls that it claimed.
 	WriteHead bool
 	Append    []Event
 	Scoped    []ScopedWrite
@@ -217,6 +218,11 @@ func Settle(f Facts, s *Slice) (Settlement, error) {
 	}
 	settled := Settlement{WriteTurn: true}
 	out.Turn.Version, out.Turn.Result = 0, nil
+	if d.Verdict == VerdictRecord && f.Head != nil {
+		if head := f.Head.Clone(); head.release(s.Turn.InvocationID) {
+			settled.WriteHead, out.Head = true, head
+		}
+	}
 	if d.Verdict == VerdictAppend {
 		settled.WriteHead = true
 		out.Head, settled.Append, settled.Scoped = s.grow(f.Head, d.Keep)
@@ -280,6 +286,10 @@ func (s *Slice) grow(head *Head, keep []Event) (*Head, []Event, []ScopedWrite) {
 	grown.Version++
 	grown.UpdatedAt = max(grown.UpdatedAt, s.Turn.FinishedAt)
 	grown.Fold(keep)
+	if head != nil {
+		grown.keepClosed(head, s.Turn.InvocationID, keep)
+		grown.release(s.Turn.InvocationID)
+	}
 	if s.Turn.Usage != nil {
 		if grown.Usage == nil {
 			grown.Usage = &Usage{}

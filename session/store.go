@@ -183,6 +183,12 @@ type Store interface {
 	// is never overwritten.
 	Claim(ctx context.Context, turn Turn, was int) (Turn, bool, error)
 
+	// ClaimCalls lets a turn answer or close calls that wait in its session,
+	// before it does anything, by the rule of [CallClaim.Settle]. The version
+	// stays. It may be repeated by the same turn. What a turn holds it holds until
+	// its outcome is committed.
+	ClaimCalls(ctx context.Context, c CallClaim) (ClaimedCalls, error)
+
 	// Create makes a session at version 1, or fails with [ErrExists].
 	Create(ctx context.Context, s NewSession) (*Head, error)
 

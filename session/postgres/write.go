@@ -42,6 +42,31 @@ func (s *Store) Claim(ctx context.Context, turn session.Turn, was int) (now sess
 	return now, claimed, nil
 }
 
+// ClaimCalls implements [session.Store].
+func (s *Store) ClaimCalls(ctx context.Context, c session.CallClaim) (got session.ClaimedCalls, err error) {
+	var l locks
+	l.session(c.Tenant, c.SessionID)
+	var have *session.Head
+	err = s.write(ctx, l,
+		func(read *pgx.Batch) {
+			have = nil
+			queueHead(read, c.Tenant, c.SessionID, &have)
+		},
+		func(write *pgx.Batch) error {
+			var next *session.Head
+			if next, got = c.Settle(have); next == nil {
+				return nil
+			}
+			rows := newRows()
+			rows.heads[key{c.Tenant, c.SessionID}] = next
+			return rows.queue(write)
+		})
+	if err != nil {
+		return session.ClaimedCalls{}, wrap(err, "claim calls of session %s", c.SessionID)
+	}
+	return got, nil
+}
+
 // Create implements [session.Store].
 func (s *Store) Create(ctx context.Context, n session.NewSession) (*session.Head, error) {
 	settled, err := n.Settle()

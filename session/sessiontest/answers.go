@@ -31,10 +31,14 @@ func asked(f *fixture) (question *session.Slice, loaded session.Base) {
 }
 
 func pending(callID, answeredBy string) session.PendingCall {
-	return session.PendingCall{
+	p := session.PendingCall{
 		CallID: callID, Name: "ask_guest", Args: json.RawMessage(`{"q":"Which night?"}`),
-		InvocationID: "inv_asks", AnsweredBy: answeredBy,
+		InvocationID: "inv_asks", AgentName: "concierge", AnsweredBy: answeredBy,
 	}
+	if answeredBy != "" {
+		p.Hold = session.Hold{AnsweredBy: answeredBy, Input: json.RawMessage(`{"answer":"Friday"}`)}
+	}
+	return p
 }
 
 func answerPending(f *fixture) {

@@ -42,6 +42,7 @@ func Run(t *testing.T, open func(t *testing.T) session.Store) {
 		{"Claim", claimTests},
 		{"Batch", batchTests},
 		{"Answers", answerTests},
+		{"Calls", callTests},
 		{"Scoped", scopedTests},
 		{"Text", textTests},
 		{"Read", readTests},

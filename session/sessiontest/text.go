@@ -187,7 +187,7 @@ func textInPending(f *fixture) {
 		&session.ToolYield{CallID: id, Name: name, Args: json.RawMessage("\"\xff\"")})
 	out := f.commitAs(session.Committed, question)
 	want := []session.PendingCall{{
-		CallID: replaced(id), Name: replaced(name), Args: json.RawMessage("\"\ufffd\""), InvocationID: "inv_1",
+		CallID: replaced(id), Name: replaced(name), Args: json.RawMessage("\"\ufffd\""), InvocationID: "inv_1", AgentName: "concierge",
 	}}
 	f.same("outcome's pending", out.Head.Pending, want)
 	f.same("pending", f.load(thread).Head.Pending, want)

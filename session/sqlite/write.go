@@ -37,6 +37,30 @@ func (t tx) claim(turn session.Turn, was int) (session.Turn, bool, error) {
 	return turn, true, err
 }
 
+// ClaimCalls implements [session.Store].
+func (s *Store) ClaimCalls(ctx context.Context, c session.CallClaim) (got session.ClaimedCalls, err error) {
+	err = s.write(ctx, func(t tx) error {
+		head, err := optional(scanHead(t.row(selectHead, c.Tenant, c.SessionID)))
+		if err != nil {
+			return err
+		}
+		var next *session.Head
+		if next, got = c.Settle(head); next == nil {
+			return nil
+		}
+		values, err := headValues(c.Tenant, next)
+		if err != nil {
+			return err
+		}
+		_, err = t.exec(upsertHead, values...)
+		return err
+	})
+	if err != nil {
+		return session.ClaimedCalls{}, wrap(err, "claim calls of session %s", c.SessionID)
+	}
+	return got, nil
+}
+
 // Create implements [session.Store].
 func (s *Store) Create(ctx context.Context, n session.NewSession) (*session.Head, error) {
 	settled, err := n.Settle()
