@@ -12,29 +12,51 @@ import (
 	"github.com/turnpool/turnpool/session"
 )
 
-// act is the tools' half of a step: every call is run, and its result streamed
-// when it is there. The ledger has them in the model's order. When ctx ends
-// first, the calls still open are closed with an error, so that the ledger never
-// has a call without a result, and ctx's cause comes back.
-func (r *run) act(ctx context.Context, step int, calls []*session.ToolCall) error {
+// callJob is a call to run: with its idempotency token, and, if its tool stopped
+// the turn to ask, with the answer.
+type callJob struct {
+	*session.ToolCall
+	token  string
+	answer json.RawMessage
+}
+
+// act is the tools' half of a step: every call is run, but for those that stop the
+// turn to ask, which it returns.
+func (r *run) act(ctx context.Context, step int, calls []*session.ToolCall) (asking []*session.ToolCall, err error) {
+	var jobs []callJob
+	tokens := r.tokens(step, calls)
+	for i, call := range calls {
+		if call.Yields {
+			asking = append(asking, call)
+		} else {
+			jobs = append(jobs, callJob{ToolCall: call, token: tokens[i]})
+		}
+	}
+	return asking, r.runCalls(ctx, jobs)
+}
+
+// runCalls runs calls, and streams each result when it is there. The ledger has
+// them in the order given. When ctx ends first, the calls still open are closed
+// with an error, so that the ledger never has a call without a result, and ctx's
+// cause comes back.
+func (r *run) runCalls(ctx context.Context, jobs []callJob) error {
 	// What the model asked for is safe before anything acts on it. If it was ctx
 	// that cut the flush short, no call starts any more, and all are closed.
 	if err := r.Sink.Flush(ctx); err != nil && ctx.Err() == nil {
 		return err
 	}
-	results := make([]*session.ToolResult, len(calls))
-	tokens := r.tokens(step, calls)
+	results := make([]*session.ToolResult, len(jobs))
 	serve := func(i int) {
-		results[i] = r.serve(ctx, calls[i], tokens[i])
+		results[i] = r.serve(ctx, jobs[i])
 		r.Sink.Emit(results[i])
 	}
 	if r.Agent.Sequential {
-		for i := range calls {
+		for i := range jobs {
 			serve(i)
 		}
 	} else {
 		var all sync.WaitGroup
-		for i := range calls {
+		for i := range jobs {
 			all.Go(func() { serve(i) })
 		}
 		all.Wait()
@@ -59,9 +81,9 @@ func (r *run) tokens(step int, calls []*session.ToolCall) []string {
 }
 
 // serve runs one call. Whatever goes wrong is a result that the model sees.
-func (r *run) serve(ctx context.Context, call *session.ToolCall, token string) *session.ToolResult {
+func (r *run) serve(ctx context.Context, call callJob) *session.ToolResult {
 	started := r.Now()
-	value, err := r.execute(ctx, call, token)
+	value, err := r.execute(ctx, call)
 	result := &session.ToolResult{
 		EventBase: r.base(), CallID: call.CallID, Name: call.Name, Result: value,
 		TimedOut: errors.Is(err, errToolTimeout),
@@ -73,13 +95,16 @@ func (r *run) serve(ctx context.Context, call *session.ToolCall, token string) *
 	return result
 }
 
-func (r *run) execute(ctx context.Context, call *session.ToolCall, token string) (json.RawMessage, error) {
-	tool := r.Agent.tool(call.Name)
+func (r *run) execute(ctx context.Context, call callJob) (json.RawMessage, error) {
+	tool := r.tool(call.Name)
 	if tool == nil {
 		return nil, fmt.Errorf("%w: %q; there are: %s", errNoTool, call.Name, r.toolNames())
 	}
 	if err := tool.check(call.Args); err != nil {
 		return nil, err
+	}
+	if tool.Execute == nil { // the answer is the result
+		return call.answer, nil
 	}
 	if timeout := cmp.Or(tool.Timeout, r.Agent.ToolTimeout); timeout > 0 {
 		var cancel context.CancelFunc
@@ -89,7 +114,7 @@ func (r *run) execute(ctx context.Context, call *session.ToolCall, token string)
 	value, err := await(ctx, r.panics("tool", call.Name), func() (json.RawMessage, error) {
 		return tool.Execute(ctx, &Call{
 			ID: call.CallID, Tool: call.Name, Args: call.Args, AgentName: r.Agent.Name,
-			InvocationID: r.InvocationID, SessionID: r.SessionID, Token: token,
+			InvocationID: r.InvocationID, SessionID: r.SessionID, Token: call.token, Answer: call.answer,
 		})
 	})
 	switch {
@@ -105,9 +130,18 @@ func (r *run) execute(ctx context.Context, call *session.ToolCall, token string)
 	return value, nil
 }
 
+func (r *run) tool(name string) *Tool {
+	for _, t := range r.tools {
+		if t.Name == name {
+			return t
+		}
+	}
+	return nil
+}
+
 func (r *run) toolNames() string {
-	names := make([]string, len(r.Agent.Tools))
-	for i, t := range r.Agent.Tools {
+	names := make([]string, len(r.tools))
+	for i, t := range r.tools {
 		names[i] = t.Name
 	}
 	return cmp.Or(strings.Join(names, ", "), "none")

@@ -107,11 +107,11 @@ func TestToolFaults(t *testing.T) {
 		"panic":              {tool: tool("t", func(context.Context) error { panic("out of range") }), err: "panic: out of range"},
 		"unknown tool":       {tool: raw("t", `1`), call: "u", err: `no such tool: "u"; there are: t`},
 		"args are cut off":   {tool: tool("t", nil), args: `{"q": "tru`, err: "not a JSON object"},
-		"args are no object": {tool: tool("t", nil), args: `[1]`, err: "do not fit the schema"},
+		"args are no object": {tool: tool("t", nil), args: `[1]`, err: "not fit the schema"},
 		"args miss a field": {tool: agent.NewTool("t", "", func(context.Context, args) (int, error) { return 1, nil }),
 			args: `{}`, err: `"n"`},
 		"args of a wrong type": {tool: agent.NewTool("t", "", func(context.Context, args) (int, error) { return 1, nil }),
-			args: `{"n":"x"}`, err: "do not fit the schema"},
+			args: `{"n":"x"}`, err: "not fit the schema"},
 		"an arg too many": {tool: agent.NewTool("t", "", func(context.Context, args) (int, error) { return 1, nil }),
 			args: `{"n":1,"m":2}`, err: `"m"`},
 		"args that Go cannot hold": {tool: agent.NewTool("t", "", func(context.Context, args) (int, error) { return 1, nil }),
@@ -174,7 +174,7 @@ func TestSchemaOfAToolByHand(t *testing.T) {
 	model := agenttest.NewModel(agenttest.Calls("t", `{"n":"x"}`, "t", `{"n":1}`), agenttest.Text("done"))
 	o := newOne(&agent.Agent{Model: model, Tools: []*agent.Tool{byHand}}, "go")
 	results := of[*session.ToolResult](o.do(t).Events)
-	if !strings.Contains(results[0].Error, "do not fit") || results[1].Error != "" || ran != 1 {
+	if !strings.Contains(results[0].Error, "not fit") || results[1].Error != "" || ran != 1 {
 		t.Errorf("results %+v, %+v; ran %d times", results[0], results[1], ran)
 	}
 }

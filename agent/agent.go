@@ -60,8 +60,8 @@ func (a *Agent) Check() error {
 			fault("tool %d of the list is nil", i+1)
 			continue
 		}
-		for _, text := range t.faults() {
-			fault("tool %q: %s", t.Name, text)
+		if err := t.Check(); err != nil {
+			fault("%w", err)
 		}
 		if seen[t.Name] {
 			fault("tool %q is there twice", t.Name)
@@ -75,7 +75,7 @@ func (a *Agent) Check() error {
 func (a *Agent) Info(pool string) turn.AgentInfo {
 	info := turn.AgentInfo{Name: a.Name, Description: a.Description, Pool: pool, Tools: []turn.ToolInfo{}}
 	for _, t := range a.Tools {
-		info.Tools = append(info.Tools, turn.ToolInfo{Name: t.Name})
+		info.Tools = append(info.Tools, turn.ToolInfo{Name: t.Name, InputSchema: t.answerSchema()})
 	}
 	return info
 }

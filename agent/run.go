@@ -3,8 +3,8 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/turnpool/turnpool/session"
@@ -39,6 +39,13 @@ type Run struct {
 	// State is the session scope that goes with Events.
 	State session.State
 	Input turn.Input
+	// Frontend are tools of the caller's own: the model may call them, and the
+	// turn stops for the caller to answer. A tool of the agent's goes before one
+	// of the same name.
+	Frontend []*Tool
+	// ClaimCalls claims the calls that the input answers or closes, before the
+	// run does anything. Nil: there is no other turn on this session.
+	ClaimCalls ClaimCalls
 	// UserAt is the time of the user event: the broker's, in milliseconds.
 	UserAt int64
 	Sink   Sink
@@ -56,6 +63,8 @@ type Outcome struct {
 	// Events are this run's part of the ledger, the user event first.
 	Events []session.Event
 	Output turn.Output
+	// Yielded are the calls that wait for an answer, with status yielded_tool.
+	Yielded []turn.YieldedTool
 	// Error is what the caller is told, with status error.
 	Error *turn.Error
 	// Err is the failure itself, for the log.
@@ -70,6 +79,9 @@ type run struct {
 	events       []session.Event // the ledger's part, in order
 	conversation []session.Event // what the model sees
 	callIDs      map[string]bool // of all calls in the conversation
+	tools        []*Tool         // the agent's, then the caller's
+	calls        calls           // that wait, or waited
+	yielded      []turn.YieldedTool
 	usage        session.Usage
 }
 
@@ -84,16 +96,22 @@ func (r Run) Do(ctx context.Context) Outcome {
 		r.Log = slog.Default()
 	}
 	one := newRun(r)
+	err := one.claim(ctx)
 	one.open()
-	if len(r.Input.Tools) > 0 {
-		return one.close(ctx, session.StatusError, unknownCall(r.Input.Tools[0]))
+	if err != nil {
+		return one.close(ctx, session.StatusError, err)
 	}
 	status, err := one.steps(ctx)
 	return one.close(ctx, status, err)
 }
 
 func newRun(r Run) *run {
-	one := &run{Run: r, callIDs: map[string]bool{}}
+	one := &run{Run: r, callIDs: map[string]bool{}, tools: slices.Clip(r.Agent.Tools)}
+	for _, t := range r.Frontend {
+		if r.Agent.tool(t.Name) == nil {
+			one.tools = append(one.tools, t)
+		}
+	}
 	for _, e := range r.Events {
 		one.hear(e)
 	}
@@ -102,6 +120,8 @@ func newRun(r Run) *run {
 
 // open adds what comes before the first step.
 func (r *run) open() {
+	r.keepAnswers()
+	closed := r.keepSuperseded()
 	if m := r.Input.Message; m != nil {
 		user := &session.User{EventBase: r.base(), Text: m.Text, Media: m.Media}
 		user.ID, user.CreatedAt = turn.UserEventID(r.InvocationID), r.UserAt
@@ -111,18 +131,13 @@ func (r *run) open() {
 		EventBase: r.base(), Kind: "turn", SessionID: r.SessionID,
 		Version: r.Base.Version, EventCount: r.Base.EventCount, Epoch: r.Base.Epoch, Attempt: r.Attempt,
 	})
+	for _, result := range closed {
+		r.Sink.Emit(result)
+	}
 	if changes := r.State.Diff(r.Input.State); len(changes) > 0 {
 		r.add(&session.StateChange{
 			EventBase: r.base(), Scope: session.ScopeSession, Source: session.SourceDirect, Changes: changes,
 		})
-	}
-}
-
-// unknownCall refuses an answer: no tool of this version stops to ask, so no
-// call waits for one.
-func unknownCall(answer turn.ToolAnswer) error {
-	return &turn.Error{
-		Code: turn.CodeUnknownCall, Message: fmt.Sprintf("no call %q waits for an answer in this session", answer.CallID),
 	}
 }
 
@@ -144,6 +159,15 @@ func (r *run) steps(ctx context.Context) (session.Status, error) {
 }
 
 func (r *run) loop(ctx context.Context) (session.Status, error) {
+	switch {
+	case r.waits():
+		return r.waitOn(), nil
+	case r.calls.claimed.Resumes:
+		if err := r.resume(ctx); err != nil {
+			return session.StatusError, err
+		}
+	}
+	r.conversation = wellFormed(r.conversation)
 	for step := 1; ; step++ {
 		if ctx.Err() != nil {
 			return session.StatusError, context.Cause(ctx)
@@ -155,8 +179,13 @@ func (r *run) loop(ctx context.Context) (session.Status, error) {
 		if len(calls) == 0 {
 			return session.StatusCompleted, nil
 		}
-		if err := r.act(ctx, step, calls); err != nil {
+		asking, err := r.act(ctx, step, calls)
+		if err != nil {
 			return session.StatusError, err
+		}
+		if len(asking) > 0 {
+			r.ask(asking)
+			return session.StatusYieldedTool, nil
 		}
 		if step == r.Agent.maxSteps() {
 			return session.StatusMaxSteps, nil
@@ -180,7 +209,11 @@ func (r *run) close(ctx context.Context, status session.Status, err error) Outco
 	default:
 		out.Err, out.Error = err, failure(err)
 	}
-	r.add(&session.InvocationEnd{EventBase: r.base(), Reason: out.Status, Error: out.Error})
+	if out.Status == session.StatusYieldedTool {
+		out.Yielded = r.yielded
+	} else {
+		r.add(&session.InvocationEnd{EventBase: r.base(), Reason: out.Status, Error: out.Error})
+	}
 	out.Events = r.events
 	out.Output = outputOf(r.events)
 	if r.usage.ModelCalls > 0 {

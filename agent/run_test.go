@@ -181,7 +181,7 @@ func TestUsageRollsUp(t *testing.T) {
 	equal(t, "of the second call", of[*session.ModelEnd](out.Events)[1].Usage, second.Usage)
 }
 
-// No tool stops to ask yet, so no call waits for an answer.
+// An answer to a call that never was changes nothing.
 func TestAnswersWithNothingPending(t *testing.T) {
 	t.Parallel()
 	model := agenttest.NewModel(agenttest.Text("never"))

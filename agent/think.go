@@ -15,8 +15,8 @@ import (
 // think is the model's half of a step. It returns the calls that the model asks
 // for.
 func (r *run) think(ctx context.Context, step int) ([]*session.ToolCall, error) {
-	tools := make([]session.ToolSummary, len(r.Agent.Tools))
-	for i, t := range r.Agent.Tools {
+	tools := make([]session.ToolSummary, len(r.tools))
+	for i, t := range r.tools {
 		tools[i] = session.ToolSummary{Name: t.Name, Description: t.Description}
 	}
 	start := &session.ModelStart{
@@ -45,7 +45,7 @@ func (r *run) think(ctx context.Context, step int) ([]*session.ToolCall, error) 
 func (r *run) generate(ctx context.Context, step int, texts *deltas) (*ModelResponse, error) {
 	request := &ModelRequest{
 		Agent: r.Agent.Name, Step: step, Instructions: r.Agent.Instructions,
-		Conversation: r.conversation[:len(r.conversation):len(r.conversation)], Tools: r.Agent.Tools,
+		Conversation: r.conversation[:len(r.conversation):len(r.conversation)], Tools: r.tools,
 	}
 	response, err := await(ctx, r.panics("model", r.Agent.Model.Name()), func() (*ModelResponse, error) {
 		return r.Agent.Model.Generate(ctx, request, texts.emit)
@@ -83,6 +83,7 @@ func (r *run) say(response *ModelResponse, texts *deltas) []*session.ToolCall {
 			r.add(&session.Assistant{EventBase: base, Text: it.Text})
 		case ItemCall:
 			call := &session.ToolCall{EventBase: base, CallID: r.callID(it.CallID), Name: it.Name, Args: argsOf(it.Args)}
+			call.Yields = r.asks(call.Name, call.Args)
 			calls = append(calls, call)
 			r.add(call)
 		}

@@ -28,15 +28,17 @@ type Tool struct {
 	// Timeout is the limit of one call; 0: the agent's. A call that passes it
 	// has its context cancelled and ends with an error that the model sees.
 	Timeout time.Duration
+	// Yields, if there is one, makes the tool stop the turn and ask: it is the
+	// JSON schema of the answer. Execute runs once the answer is there, maybe days
+	// later in another process; without an Execute, the answer is the result.
+	Yields *jsonschema.Schema
 	// Execute runs one call and returns the result as JSON (empty: null). An
 	// error becomes the call's result; the model sees its text, and the turn
 	// goes on. Calls of one step run at the same time. An Execute that ignores
 	// its context is left behind when the turn ends, and ends by itself.
 	Execute func(ctx context.Context, call *Call) (json.RawMessage, error)
 
-	resolve  sync.Once
-	resolved *jsonschema.Resolved // of Parameters
-	fault    error                // why Parameters is no schema
+	parameters, answers lazySchema // of Parameters and Yields
 }
 
 // Call is one call of a tool.
@@ -50,6 +52,8 @@ type Call struct {
 	// Token is the same on every attempt of the turn, for tools whose effect
 	// must happen once.
 	Token string
+	// Answer is what was answered to a call that stopped to ask.
+	Answer json.RawMessage
 }
 
 // NewTool makes a tool of a Go function. The schema of the arguments is that of
@@ -58,15 +62,8 @@ type Call struct {
 // result is Out as JSON. It panics if In is no struct or map, or has no schema:
 // that is a mistake in the program.
 func NewTool[In, Out any](name, description string, run func(ctx context.Context, in In) (Out, error)) *Tool {
-	schema, err := jsonschema.For[In](nil)
-	if err != nil {
-		panic(fmt.Sprintf("agent.NewTool(%q): %v", name, err))
-	}
-	if schema.Type != "object" {
-		panic(fmt.Sprintf("agent.NewTool(%q): arguments must be a struct or a map, not %v", name, reflect.TypeFor[In]()))
-	}
 	return &Tool{
-		Name: name, Description: description, Parameters: schema,
+		Name: name, Description: description, Parameters: objectSchema[In](name),
 		Execute: func(ctx context.Context, call *Call) (json.RawMessage, error) {
 			var in In
 			if err := json.Unmarshal(call.Args, &in); err != nil {
@@ -81,6 +78,47 @@ func NewTool[In, Out any](name, description string, run func(ctx context.Context
 	}
 }
 
+// NewQuestion makes a tool that stops the turn to ask, and whose result is the
+// answer. The model writes In, a person answers with Answer; both have a schema as
+// in [NewTool].
+func NewQuestion[In, Answer any](name, description string) *Tool {
+	tool := &Tool{Name: name, Description: description}
+	tool.Parameters, tool.Yields = objectSchema[In](name), objectSchema[Answer](name)
+	return tool
+}
+
+// NewYieldingTool makes a tool that stops the turn to ask, and runs once the answer
+// is there, maybe days later in another process, with the arguments as the model
+// wrote them.
+func NewYieldingTool[In, Answer, Out any](name, description string, run func(ctx context.Context, in In, answer Answer) (Out, error)) *Tool {
+	tool := NewTool(name, description, func(ctx context.Context, in In) (out Out, err error) {
+		var answer Answer
+		if err := json.Unmarshal(CallOf(ctx).Answer, &answer); err != nil {
+			return out, fmt.Errorf("answer: %w", err)
+		}
+		return run(ctx, in, answer)
+	})
+	tool.Yields = objectSchema[Answer](name)
+	return tool
+}
+
+// FrontendTool is a tool of a caller's own, see [Run.Frontend]: any answer will do,
+// and is the result. Parameters may be nil.
+func FrontendTool(name, description string, parameters *jsonschema.Schema) *Tool {
+	return &Tool{Name: name, Description: description, Parameters: parameters, Yields: &jsonschema.Schema{}}
+}
+
+func objectSchema[T any](tool string) *jsonschema.Schema {
+	schema, err := jsonschema.For[T](nil)
+	if err != nil {
+		panic(fmt.Sprintf("agent: tool %q: %v", tool, err))
+	}
+	if schema.Type != "object" {
+		panic(fmt.Sprintf("agent: tool %q: want a struct or a map, not %v", tool, reflect.TypeFor[T]()))
+	}
+	return schema
+}
+
 type callKey struct{}
 
 // CallOf returns the call that a function given to [NewTool] serves, or nil.
@@ -89,49 +127,88 @@ func CallOf(ctx context.Context) *Call {
 	return call
 }
 
-// faults says what is wrong with the tool.
-func (t *Tool) faults() (texts []string) {
-	if !turn.ValidName(t.Name) {
-		texts = append(texts, "a name has 1 to 64 letters, digits, _ or -")
+// Check reports what is wrong with the tool, all of it. That of an agent checks its
+// tools.
+func (t *Tool) Check() error {
+	var errs []error
+	fault := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("tool %q: "+format, append([]any{t.Name}, args...)...))
 	}
-	if t.Execute == nil {
-		texts = append(texts, "it has no code to execute")
+	if !turn.ValidName(t.Name) {
+		fault("a name has 1 to 64 letters, digits, _ or -")
+	}
+	if t.Execute == nil && t.Yields == nil {
+		fault("it has no code to execute")
 	}
 	if t.Timeout < 0 {
-		texts = append(texts, "its timeout must not be negative")
+		fault("its timeout must not be negative")
 	}
-	if _, err := t.schema(); err != nil {
-		texts = append(texts, "its parameters are no schema: "+err.Error())
+	if _, err := t.parameters.of(t.Parameters); err != nil {
+		fault("its parameters are no schema: %w", err)
 	}
-	return texts
-}
-
-// schema returns the schema of the arguments, ready to check with, or nil if
-// there is none.
-func (t *Tool) schema() (*jsonschema.Resolved, error) {
-	t.resolve.Do(func() {
-		if t.Parameters != nil {
-			t.resolved, t.fault = t.Parameters.Resolve(nil)
-		}
-	})
-	return t.resolved, t.fault
+	if _, err := t.answers.of(t.Yields); err != nil {
+		fault("what it yields is no schema: %w", err)
+	}
+	return errors.Join(errs...)
 }
 
 // check returns what the model must know of arguments that do not fit.
 func (t *Tool) check(args json.RawMessage) error {
-	schema, err := t.schema()
-	if schema == nil {
+	if t.Parameters != nil && len(args) > 0 && args[0] == '"' { // what the model wrote was no JSON, see argsOf
+		return errors.New("arguments: not a JSON object")
+	}
+	return t.parameters.check(t.Parameters, "arguments", args)
+}
+
+// checkAnswer returns what is wrong with the answer to a call.
+func (t *Tool) checkAnswer(answer json.RawMessage) error {
+	return t.answers.check(t.Yields, "the answer", answer)
+}
+
+// answerSchema is the schema of answers as JSON, nil if the tool asks for none.
+func (t *Tool) answerSchema() json.RawMessage {
+	if t.Yields == nil {
+		return nil
+	}
+	data, err := json.Marshal(t.Yields)
+	switch {
+	case err != nil:
+		return nil // Check has refused such a tool
+	case string(data) == "true": // an empty schema; people expect an object
+		return json.RawMessage(`{}`)
+	default:
+		return data
+	}
+}
+
+// lazySchema is a schema that is made ready when it is first needed.
+type lazySchema struct {
+	once     sync.Once
+	resolved *jsonschema.Resolved
+	fault    error // why it is no schema
+}
+
+func (l *lazySchema) of(schema *jsonschema.Schema) (*jsonschema.Resolved, error) {
+	l.once.Do(func() {
+		if schema != nil {
+			l.resolved, l.fault = schema.Resolve(nil)
+		}
+	})
+	return l.resolved, l.fault
+}
+
+// check says what is wrong with a value; without a schema, nothing.
+func (l *lazySchema) check(schema *jsonschema.Schema, what string, data json.RawMessage) error {
+	resolved, err := l.of(schema)
+	if resolved == nil {
 		return err
 	}
 	var value any
-	if err := json.Unmarshal(args, &value); err != nil {
-		return fmt.Errorf("arguments are not JSON: %w", err)
+	if err := json.Unmarshal(data, &value); err != nil {
+		return fmt.Errorf("%s: not JSON: %w", what, err)
 	}
-	if _, isText := value.(string); isText { // what the model wrote was no JSON, see argsOf
-		return errors.New("arguments are not a JSON object")
-	}
-	if err := schema.Validate(value); err != nil {
-		return fmt.Errorf("arguments do not fit the schema: %w", err)
+	if err := resolved.Validate(value); err != nil {
+		return fmt.Errorf("%s: does not fit the schema: %w", what, err)
 	}
 	return nil
 }

@@ -46,7 +46,7 @@ func TestNewToolPanics(t *testing.T) {
 	panics(t, "not *struct", func() {
 		agent.NewTool("t", "", func(context.Context, *struct{}) (int, error) { return 0, nil })
 	})
-	panics(t, `NewTool("t")`, func() {
+	panics(t, `tool "t"`, func() {
 		agent.NewTool("t", "", func(context.Context, struct{ C chan int }) (int, error) { return 0, nil })
 	})
 }

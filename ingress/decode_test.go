@@ -61,6 +61,14 @@ func TestDecodeRequest(t *testing.T) {
 			`{"agent":"","sessionId":"","input":{"message":"hi","tools":[]},"lane":""}`,
 			request(func(*turn.Request) {}),
 		},
+		"tools of the caller's own": {
+			`{"input":{"message":"hi"},"frontendTools":[{"name":"pick","description":"d","parameters":{"type":"object"}},{"name":"go"}]}`,
+			request(func(r *turn.Request) {
+				r.FrontendTools = []turn.FrontendTool{
+					{Name: "pick", Description: "d", Parameters: json.RawMessage(`{"type":"object"}`)}, {Name: "go"},
+				}
+			}),
+		},
 		"only answers": {
 			`{"input":{"message":"","tools":[{"callId":"c","input":1}]}}`,
 			request(func(r *turn.Request) {
@@ -151,6 +159,9 @@ func TestDecodeRequestRefuses(t *testing.T) {
 		"callId null":       {`{"input":{"tools":[{"callId":null,"input":1}]}}`, codeInvalidField, "/input/tools/0/callId", "input.tools[0].callId: expected a string, got null"},
 		"answer":            {`{"input":{"tools":[{"callId":"c"}]}}`, codeInvalidField, "/input/tools/0/input", "input.tools[0].input: missing; expected the answer"},
 		"two answers":       {`{"input":{"tools":[{"callId":"c","input":1},{"callId":"c","input":2}]}}`, codeInvalidField, "/input/tools/1/callId", "input.tools[1].callId: another answer is for the same call"},
+		"frontend tool":     {`{"frontendTools":[{"description":"d"}]}`, codeInvalidField, "/frontendTools/0/name", "frontendTools[0].name: missing; expected the tool's name"},
+		"frontend twice":    {`{"frontendTools":[{"name":"a"},{"name":"a"}]}`, codeInvalidField, "/frontendTools/1/name", "frontendTools[1].name: another tool has this name"},
+		"frontend schema":   {`{"frontendTools":[{"name":"a","parameters":[]}]}`, codeInvalidField, "/frontendTools/0/parameters", "frontendTools[0].parameters: expected a JSON schema, an object, got an array"},
 		"state":             {`{"input":{"state":[1]}}`, codeInvalidField, "/input/state", "input.state: expected an object, got an array"},
 		"initialState":      {`{"input":{"initialState":{"session":1}}}`, codeInvalidField, "/input/initialState/session", "input.initialState.session: expected an object, got a number"},
 		"initialState temp": {`{"input":{"initialState":{"temp":{}}}}`, codeInvalidField, "/input/initialState/temp", `input.initialState.temp: not the name of a shared scope: expected 1 to 64 letters, digits, "_" and "-", not "session" or "temp"`},

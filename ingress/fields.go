@@ -2,6 +2,7 @@ package ingress
 
 import (
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"maps"
 	"mime"
@@ -9,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/turnpool/turnpool/session"
 	"github.com/turnpool/turnpool/turn"
@@ -24,6 +27,8 @@ func (d *decoder) request(v []byte) turn.Request {
 			r.SessionID = d.sessionID(at, v)
 		case "input":
 			r.Input = d.input(at, v)
+		case "frontendTools":
+			r.FrontendTools = d.frontendTools(at, v)
 		case "response":
 			r.Response = d.response(at, v)
 		case "timeout":
@@ -189,6 +194,54 @@ func (d *decoder) base64Source(at pointer, src session.MediaSource) {
 	if src.URL != "" {
 		d.reject(at.member("url"), "a source of type base64 has none")
 	}
+}
+
+func (d *decoder) frontendTools(at pointer, v []byte) []turn.FrontendTool {
+	var tools []turn.FrontendTool
+	seen := map[string]bool{}
+	d.list(at, v, func(at pointer, v []byte) {
+		tool := d.frontendTool(at, v)
+		if tool.Name != "" && seen[tool.Name] {
+			d.reject(at.member("name"), "another tool has this name")
+		}
+		seen[tool.Name] = true
+		tools = append(tools, tool)
+	})
+	return tools
+}
+
+func (d *decoder) frontendTool(at pointer, v []byte) (t turn.FrontendTool) {
+	before := len(d.errors)
+	d.object(at, v, d.root.member("frontendTools"), func(name string, at pointer, v []byte) {
+		switch name {
+		case "name":
+			t.Name = d.agent(at, v)
+		case "description":
+			t.Description = d.text(at, v)
+		case "parameters":
+			t.Parameters = d.schema(at, v)
+		}
+	})
+	if len(d.errors) == before && t.Name == "" {
+		d.reject(at.member("name"), "missing; expected the tool's name")
+	}
+	return t
+}
+
+// schema returns a JSON schema of an object.
+func (d *decoder) schema(at pointer, v []byte) json.RawMessage {
+	if !d.expect(at, v, '{', "a JSON schema, an object") {
+		return nil
+	}
+	var schema jsonschema.Schema
+	err := json.Unmarshal(v, &schema)
+	if err == nil {
+		_, err = schema.Resolve(nil)
+	}
+	if err != nil {
+		d.reject(at, "not a JSON schema: %v", err)
+	}
+	return v
 }
 
 func (d *decoder) answers(at pointer, v []byte) []turn.ToolAnswer {

@@ -36,6 +36,7 @@ var requestShape = &shape{fields: slices.Concat(
 			},
 			fields("state", "initialState"),
 		)},
+		{name: "frontendTools", list: true, fields: fields("name", "description", "parameters")},
 		{name: "response", fields: fields("events", "usage", "state", "deltas")},
 	},
 	fields("timeout", "lane", "onDisconnect", "scopes", "metadata"),

@@ -14,6 +14,9 @@ type Request struct {
 	Agent     string `json:"agent,omitempty"`
 	SessionID string `json:"sessionId,omitempty"`
 	Input     Input  `json:"input"`
+	// FrontendTools are tools of the caller's own: the model may call them, and
+	// the turn then stops for the caller to answer.
+	FrontendTools []FrontendTool `json:"frontendTools,omitempty"`
 	// Response says what the result carries beside the answer.
 	Response *Response `json:"response,omitempty"`
 	// Timeout is the running time of each attempt, in milliseconds; 0: the
@@ -77,6 +80,14 @@ func (m *Message) UnmarshalJSON(data []byte) error {
 type ToolAnswer struct {
 	CallID string          `json:"callId"`
 	Input  json.RawMessage `json:"input"`
+}
+
+// FrontendTool is a tool that the caller runs.
+type FrontendTool struct {
+	Name        string `json:"name"`
+	Description string `json:"description,omitempty"`
+	// Parameters is the JSON schema of the arguments, an object; absent: none.
+	Parameters json.RawMessage `json:"parameters,omitempty"`
 }
 
 // Response chooses what the result carries beside the answer.

@@ -125,7 +125,7 @@ func (h *Handler) run(ctx context.Context, s *Stream, req turn.Request) *turn.Re
 		log.Error("session not loaded", "error", err)
 		return h.uncommitted(j, failed(turn.CodeInternal, "the session could not be loaded"))
 	}
-	ended := j.run(running, (*streamSink)(s), h.cfg.Now, h.cfg.Log)
+	ended := j.run(running, environment{sink: (*streamSink)(s), claim: h.cfg.Store.ClaimCalls, now: h.cfg.Now, log: h.cfg.Log})
 	if ended.Status == session.StatusError {
 		log.Warn("turn failed", "error", ended.Err)
 	}

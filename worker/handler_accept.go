@@ -38,10 +38,14 @@ func (h *Handler) accept(invocationID string, req turn.Request) (*job, *turn.Err
 		refusal = h.check(req)
 	}
 	now := h.cfg.Now()
-	return &job{
+	j := &job{
 		Submission: &turn.Submission{Tenant: h.cfg.Tenant, InvocationID: invocationID, Request: req, StoredAt: now},
 		agent:      h.agents[req.Agent], attempt: 1, startedAt: now,
-	}, refusal
+	}
+	if err := j.addFrontendTools(); err != nil && refusal == nil {
+		refusal = invalid("%v", err)
+	}
+	return j, refusal
 }
 
 // sessionID returns the one form of a session's id: a new one for none. The

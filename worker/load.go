@@ -2,7 +2,11 @@ package worker
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"log/slog"
+
+	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/turnpool/turnpool/agent"
 	"github.com/turnpool/turnpool/session"
@@ -13,6 +17,7 @@ import (
 type job struct {
 	*turn.Submission
 	agent    *agent.Agent
+	frontend []*agent.Tool
 	attempt  int
 	failures int
 	// base and events are the session as the turn's first attempt loaded it.
@@ -49,11 +54,49 @@ func (j *job) on(base session.Base, loaded session.Loaded) {
 	}
 }
 
+// addFrontendTools makes tools of those that the request brings.
+func (j *job) addFrontendTools() error {
+	for _, t := range j.Request.FrontendTools {
+		var parameters *jsonschema.Schema
+		if len(t.Parameters) > 0 {
+			if err := json.Unmarshal(t.Parameters, &parameters); err != nil {
+				return fmt.Errorf("frontendTools: %s: parameters: %w", t.Name, err)
+			}
+		}
+		tool := agent.FrontendTool(t.Name, t.Description, parameters)
+		if err := tool.Check(); err != nil {
+			return fmt.Errorf("frontendTools: %w", err)
+		}
+		j.frontend = append(j.frontend, tool)
+	}
+	return nil
+}
+
+// callClaim is what the turn asks the store for, before it answers or closes calls
+// that wait in its session.
+func (j *job) callClaim(answers []session.CallAnswer, supersede []string) session.CallClaim {
+	return session.CallClaim{
+		Tenant: j.Tenant, SessionID: j.Request.SessionID, InvocationID: j.InvocationID, Epoch: j.base.Epoch,
+		Answers: answers, Supersede: supersede,
+	}
+}
+
 // run runs the agent.
-func (j *job) run(ctx context.Context, sink agent.Sink, now func() int64, log *slog.Logger) agent.Outcome {
+func (j *job) run(ctx context.Context, env environment) agent.Outcome {
 	return agent.Run{
 		Agent: j.agent, InvocationID: j.InvocationID, SessionID: j.Request.SessionID, Attempt: j.attempt,
-		Base: j.base, Events: j.events, State: j.state, Input: j.Request.Input, UserAt: j.StoredAt,
-		Sink: sink, Now: now, Log: log,
+		Base: j.base, Events: j.events, State: j.state, Input: j.Request.Input, Frontend: j.frontend, UserAt: j.StoredAt,
+		Sink: env.sink, Now: env.now, Log: env.log,
+		ClaimCalls: func(ctx context.Context, answers []session.CallAnswer, supersede []string) (session.ClaimedCalls, error) {
+			return env.claim(ctx, j.callClaim(answers, supersede))
+		},
 	}.Do(ctx)
+}
+
+// environment is what a run needs of whoever drives it.
+type environment struct {
+	sink  agent.Sink
+	claim func(context.Context, session.CallClaim) (session.ClaimedCalls, error)
+	now   func() int64
+	log   *slog.Logger
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/turnpool/turnpool/agent"
 	"github.com/turnpool/turnpool/session"
 	"github.com/turnpool/turnpool/turn"
 )
@@ -34,6 +35,9 @@ func (v *visit) prepare(again bool) (*job, turn.LogState, error) {
 		return nil, last, settled(v.announce(loaded.Turn, nil))
 	}
 	j := &job{Submission: v.turn, agent: v.agents[v.turn.Request.Agent], attempt: 1, startedAt: v.cfg.Now()}
+	if err := j.addFrontendTools(); err != nil {
+		return nil, last, v.refuse(j, err)
+	}
 	if !again {
 		j.on(loaded.Head.Base(), loaded)
 		return j, last, nil
@@ -119,6 +123,18 @@ func (v *visit) giveUp(j *job) error {
 	j.attempt-- // the one that would be next did not run
 	ended := failed(turn.CodeWorkerLost, fmt.Sprintf("the turn was given up after %d failed attempts", j.failures))
 	row, err := v.commit(j, ended)
+	if err != nil {
+		return err
+	}
+	return settled(v.announce(row, nil))
+}
+
+// refuse ends a turn that cannot run as it was asked for.
+func (v *visit) refuse(j *job, why error) error {
+	row, err := v.commit(j, agent.Outcome{
+		Status: session.StatusError, Output: turn.Output{Items: session.Events{}}, Err: why,
+		Error: &turn.Error{Code: codeInvalidField, Message: why.Error()},
+	})
 	if err != nil {
 		return err
 	}

@@ -90,8 +90,17 @@ func (v *visit) work(j *job, last turn.LogState) error {
 	if err := v.restart(run, j, last, sink); err != nil {
 		return err
 	}
-	ended := j.run(run, sink, v.cfg.Now, v.cfg.Log)
+	ended := j.run(run, environment{sink: sink, claim: v.claimCalls, now: v.cfg.Now, log: v.cfg.Log})
 	return v.conclude(j, writer, ended)
+}
+
+// claimCalls claims calls that wait in the session, for as long as it takes.
+func (v *visit) claimCalls(ctx context.Context, c session.CallClaim) (got session.ClaimedCalls, err error) {
+	err = persist(ctx, func(err error) { v.log.Warn("calls not claimed yet", "error", err) }, func() (err error) {
+		got, err = v.deps.Store.ClaimCalls(ctx, c)
+		return err
+	})
+	return got, err
 }
 
 // restart opens an attempt that is not the first one, so that readers rewind. It
@@ -113,8 +122,16 @@ func (v *visit) restart(ctx context.Context, j *job, last turn.LogState, sink ag
 	return sink.Flush(ctx)
 }
 
-// conclude decides what the end of a run means, and acts on it.
+// conclude decides what the end of a run means, and acts on it. A run is committed
+// once all that it streamed is stored: what is committed is not run again, so that
+// readers would never get the rest.
 func (v *visit) conclude(j *job, writer turn.LogWriter, ended agent.Outcome) error {
+	handoff := ended.Status == session.StatusAborted && errors.Is(ended.Err, errHandoff)
+	if !handoff {
+		// Of its errors, all but an event that cannot be stored have taken the turn
+		// away, which is seen below; that one must not keep it from its outcome.
+		_ = writer.Flush(v.lease.held)
+	}
 	select {
 	case <-writer.Lost():
 		return v.yield(writer)
@@ -123,7 +140,7 @@ func (v *visit) conclude(j *job, writer turn.LogWriter, ended agent.Outcome) err
 	if !v.lease.good(time.Now()) {
 		return errLeaseLost
 	}
-	if ended.Status == session.StatusAborted && errors.Is(ended.Err, errHandoff) {
+	if handoff {
 		return v.handOff(j, writer)
 	}
 	row, err := v.commit(j, ended)

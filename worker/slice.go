@@ -71,7 +71,7 @@ func (j *job) result(run agent.Outcome, out session.Outcome) *turn.Result {
 	r := &turn.Result{
 		SessionID: row.SessionID, InvocationID: row.InvocationID, Status: row.Status,
 		Output: run.Output, CommitStatus: row.CommitStatus, Version: row.Version,
-		Error: run.Error, Warning: row.CommitStatus.Warning(),
+		YieldedTools: run.Yielded, Error: run.Error, Warning: row.CommitStatus.Warning(),
 		Agent: row.Agent, Lane: turn.Lane(row.Lane), Attempts: row.Attempt,
 		CreatedAt: row.CreatedAt, StartedAt: row.StartedAt, FinishedAt: row.FinishedAt,
 		Metadata: j.Request.Metadata,
@@ -80,6 +80,7 @@ func (j *job) result(run agent.Outcome, out session.Outcome) *turn.Result {
 		r.Output.Items = session.Events{}
 	}
 	if out.TooLate {
+		r.YieldedTools = nil
 		r.Error = &turn.Error{Code: turn.CodeAlreadyAnswered, Message: "another turn answered these calls first"}
 	}
 	if want := j.Request.Response; want != nil {

@@ -8,7 +8,7 @@
 //	scripts:
 //	  demo:
 //	    - match: book              # the last user message contains this, in any case
-//	      step: 1                  # the first model call of the turn
+//	      step: 1                  # the first model call after that message
 //	      calls: [{name: lookup_stay, args: {ref: "B-42"}}]
 //	    - text: "You said {{message}}"
 //	      chunkSize: 6             # characters a delta; absent: the whole text at once
@@ -24,6 +24,9 @@
 // user message), previous (the user message before it, or ""), result (the last
 // tool result, as a value, so that {{(result).nights}} works; its text if it is
 // an error) and step. What a person writes is text in them, never a template.
+//
+// Steps go on when a person answers a call that stopped the turn: the first model
+// call after the answer is step 2.
 //
 // A reply is chosen by the question alone, so a script needs no order of turns:
 // several turns may ask it at once, and an attempt that runs again gets the same
@@ -202,12 +205,12 @@ func (m *Model) Generate(ctx context.Context, req *agent.ModelRequest, emit func
 		}
 	}
 	return nil, &agent.ModelError{
-		Status: 400, Message: fmt.Sprintf("%s has no reply to %q at step %d", m.name, q.message, req.Step),
+		Status: 400, Message: fmt.Sprintf("%s has no reply to %q at step %d", m.name, q.message, q.step),
 	}
 }
 
 func (r *Reply) fits(req *agent.ModelRequest, q question) bool {
-	return (r.Step == 0 || r.Step == req.Step) && (r.Agent == "" || r.Agent == req.Agent) &&
+	return (r.Step == 0 || r.Step == q.step) && (r.Agent == "" || r.Agent == req.Agent) &&
 		strings.Contains(strings.ToLower(q.message), strings.ToLower(r.Match))
 }
 
@@ -300,19 +303,40 @@ type question struct {
 }
 
 func ask(req *agent.ModelRequest) question {
-	q := question{step: req.Step}
-	for _, e := range req.Conversation {
+	q := question{step: 1}
+	for i, e := range req.Conversation {
 		switch e := e.(type) {
 		case *session.User:
-			q.message, q.previous = e.Text, q.message
+			q.message, q.previous, q.step = e.Text, q.message, 1
+		case *session.Assistant:
+			if final(req.Conversation[i+1:]) {
+				q.step = 1
+			}
 		case *session.ToolResult:
+			if i == 0 || req.Conversation[i-1].Type() != session.TypeToolResult { // the first one of a step
+				q.step++
+			}
 			q.result = e.Result
 			if e.Error != "" {
 				q.result, _ = json.Marshal(e.Error) // a string always encodes
 			}
 		}
 	}
+	q.step = max(q.step, req.Step)
 	return q
+}
+
+// final reports whether an answer ended its turn: no call came with it.
+func final(after []session.Event) bool {
+	for _, e := range after {
+		switch e.(type) {
+		case *session.ToolCall:
+			return false
+		case *session.User, *session.ToolResult:
+			return true
+		}
+	}
+	return true
 }
 
 func (q question) funcs() template.FuncMap {

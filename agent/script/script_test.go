@@ -335,3 +335,26 @@ func TestSameQuestionSameAnswer(t *testing.T) {
 		}
 	}
 }
+
+// A turn that goes on after a person's answer is at the step after the question,
+// whatever its own count says.
+func TestStepAfterAnswer(t *testing.T) {
+	t.Parallel()
+	model := mustNew(t,
+		&script.Reply{Match: "book", Step: 1, Calls: []script.Call{{Name: "ask"}}},
+		&script.Reply{Match: "book", Step: 2, Text: "booked for {{(result).night}}"},
+		&script.Reply{Step: 1, Text: "first step"},
+	)
+	asked := []session.Event{
+		&session.User{Text: "hello"}, &session.Assistant{Text: "first step"},
+		&session.User{Text: "book"}, &session.ToolCall{CallID: "c1"}, &session.ToolCall{CallID: "c2"},
+		&session.ToolResult{CallID: "c1"}, &session.ToolResult{CallID: "c2", Result: json.RawMessage(`{"night":"Friday"}`)},
+	}
+	if got := text(t, model, agent.ModelRequest{Step: 1, Conversation: asked}); got != "booked for Friday" {
+		t.Errorf("after the answer: %q", got)
+	}
+	over := append(asked, &session.Assistant{Text: "booked for Friday"}, &session.User{Text: "thanks"})
+	if got := text(t, model, agent.ModelRequest{Step: 1, Conversation: over}); got != "first step" {
+		t.Errorf("the next message: %q", got)
+	}
+}

@@ -226,10 +226,64 @@ func TestBrokerRestart(t *testing.T) {
 		if result := in.wait(id); result.Output.Text != "half and whole" || result.CommitStatus != session.Committed {
 			t.Errorf("%+v", result)
 		}
-		frames := in.follow(id)
+		frames := in.persistently(id) // the ingress may not have the broker back yet
 		checkStream(t, frames, 0)
 		if got := spoken(t, frames); got != "half and whole" {
 			t.Errorf("heard %q", got)
+		}
+	}
+}
+
+// streamedFirst is a store that looks, at each commit, at what of the turn has been
+// stored for its readers.
+type streamedFirst struct {
+	session.Store
+	log  func(id string) []turn.Frame
+	last chan string
+}
+
+func (s *streamedFirst) Commit(ctx context.Context, slices []*session.Slice) ([]session.Outcome, error) {
+	for _, slice := range slices {
+		frames := s.log(slice.Turn.InvocationID)
+		s.last <- frames[len(frames)-1].Type
+	}
+	return s.Store.Commit(ctx, slices)
+}
+
+// A turn is committed when all of it is stored for its readers, for it is not run
+// again: a worker that is cut off between the two would keep them from the rest.
+func TestStreamedBeforeCommitted(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	client := s.connect()
+	s.store = &streamedFirst{Store: s.store, last: make(chan string, 1), log: func(id string) (frames []turn.Frame) {
+		state, err := client.State(s.ctx, turn.DefaultTenant, id)
+		if err != nil {
+			t.Error(err)
+		}
+		reader, err := client.Follow(s.ctx, turn.DefaultTenant, id, 0)
+		if err != nil {
+			t.Error(err)
+			return []turn.Frame{{}}
+		}
+		defer reader.Close()
+		for int64(len(frames)) < state.NextSeq-1 {
+			more, err := reader.Next(s.ctx)
+			if err != nil {
+				t.Error(err)
+				break
+			}
+			frames = append(frames, more...)
+		}
+		return append([]turn.Frame{{}}, frames...)
+	}}
+	var calls atomic.Int64
+	s.worker(worker.PoolConfig{Agents: []*agent.Agent{echoAgent(&calls)}})
+	in := s.ingress()
+	for range 10 {
+		in.ask("", "a message of some length, in many pieces")
+		if last := <-s.store.(*streamedFirst).last; last != session.TypeInvocationEnd {
+			t.Errorf("committed after %s", last)
 		}
 	}
 }

@@ -12,14 +12,16 @@ import (
 
 	"github.com/turnpool/turnpool/agent"
 	"github.com/turnpool/turnpool/agent/agenttest"
+	"github.com/turnpool/turnpool/agent/script"
 	"github.com/turnpool/turnpool/jetstream"
 	"github.com/turnpool/turnpool/session/postgres"
 	"github.com/turnpool/turnpool/worker"
 )
 
-// gatedWorker is a worker process such as a user writes, with an agent whose model
-// streams half of its answer and then waits until there is a file named open in
-// dir. It runs until SIGTERM.
+// gatedWorker is a worker process such as a user writes, with the agent gated, whose
+// model streams half of its answer and then waits until there is a file named open
+// in dir, and the agent talker, which says the same as the built-in concierge. It
+// runs until SIGTERM.
 func gatedWorker(dir string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -37,7 +39,12 @@ func runGated(ctx context.Context, dir string) error {
 		return err
 	}
 	defer store.Close()
-	client, err := jetstream.Connect(ctx, jetstream.Config{URL: os.Getenv("NATS_URL"), AckWait: shortAckWait, Logger: log})
+	says, err := script.New("talker", &script.Reply{Text: conciergeSays, ChunkSize: 8, ChunkDelay: 20 * time.Millisecond})
+	if err != nil {
+		return err
+	}
+	talker := &agent.Agent{Name: "talker", Model: says}
+	client, err := jetstream.Connect(ctx, jetstream.Config{URL: os.Getenv("NATS_URL"), Timeout: patience, AckWait: shortAckWait, Logger: log})
 	if err != nil {
 		return err
 	}
@@ -47,7 +54,7 @@ func runGated(ctx context.Context, dir string) error {
 		return err
 	}
 	defer consumer.Close()
-	pool, err := worker.NewPool(worker.PoolConfig{Agents: []*agent.Agent{fileGatedAgent(dir)}, Log: log}, worker.Deps{
+	pool, err := worker.NewPool(worker.PoolConfig{Agents: []*agent.Agent{fileGatedAgent(dir), talker}, MaxAttempts: manyAttempts, Log: log}, worker.Deps{
 		Queue: consumer, Log: client, Control: client, Announcer: client, Store: store,
 	})
 	if err != nil {

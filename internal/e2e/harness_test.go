@@ -32,6 +32,10 @@ import (
 // never comes near it.
 const guard = 5 * time.Minute
 
+// patience is how long a broker may stand still with the machine before its clients
+// say that it does not answer. One that is killed is known to be gone at once.
+const patience = time.Minute
+
 // system is a broker and a store, to which a test adds workers and ingresses.
 type system struct {
 	t       *testing.T
@@ -67,7 +71,7 @@ func (l testLog) Write(p []byte) (int, error) {
 
 func (s *system) connect() *jetstream.Client {
 	s.t.Helper()
-	client, err := jetstream.Connect(s.ctx, jetstream.Config{URL: s.nats.URL(), AckWait: s.ackWait, Logger: s.log})
+	client, err := jetstream.Connect(s.ctx, jetstream.Config{URL: s.nats.URL(), Timeout: patience, AckWait: s.ackWait, Logger: s.log})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -140,15 +144,28 @@ func (s *system) ingress() *testIngress {
 }
 
 // await polls until it holds. It is for what has no event to wait for.
+func await(t *testing.T, ctx context.Context, what string, holds func() bool) {
+	t.Helper()
+	for !holds() {
+		if ctx.Err() != nil {
+			t.Fatal("waited in vain: ", what)
+		}
+		pause(ctx)
+	}
+}
+
+func pause(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(5 * time.Millisecond):
+	}
+}
+
+func (in *testIngress) pause() { pause(in.ctx) }
+
 func (in *testIngress) await(holds func() bool) {
 	in.t.Helper()
-	for !holds() {
-		select {
-		case <-in.ctx.Done():
-			in.t.Fatal("waited in vain")
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
+	await(in.t, in.ctx, "it does not hold", holds)
 }
 
 func (in *testIngress) do(method, path, body string, header ...string) (int, []byte) {
@@ -187,7 +204,12 @@ func (in *testIngress) ask(sessionID, message string) turn.Result {
 // submit submits a message and returns the turn's id at once.
 func (in *testIngress) submit(sessionID, message string) string {
 	in.t.Helper()
-	status, body := in.do("POST", "/v1/turns", requestBody(sessionID, message), "Prefer", "respond-async")
+	return in.submitTo("", sessionID, message)
+}
+
+func (in *testIngress) submitTo(agent, sessionID, message string) string {
+	in.t.Helper()
+	status, body := in.do("POST", "/v1/turns", requestTo(agent, sessionID, message), "Prefer", "respond-async")
 	var accepted struct{ InvocationID string }
 	if err := json.Unmarshal(body, &accepted); err != nil || status != http.StatusAccepted {
 		in.t.Fatalf("submit: %d %s", status, body)
@@ -218,8 +240,10 @@ func (in *testIngress) result(status int, body []byte) turn.Result {
 	return r
 }
 
-func requestBody(sessionID, message string) string {
-	body, err := json.Marshal(turn.Request{SessionID: sessionID, Input: turn.Input{Message: turn.Text(message)}})
+func requestBody(sessionID, message string) string { return requestTo("", sessionID, message) }
+
+func requestTo(agent, sessionID, message string) string {
+	body, err := json.Marshal(turn.Request{Agent: agent, SessionID: sessionID, Input: turn.Input{Message: turn.Text(message)}})
 	if err != nil {
 		panic(err)
 	}

@@ -25,8 +25,13 @@ import (
 	"github.com/turnpool/turnpool/turn"
 )
 
-// shortAckWait is how long a silent worker keeps its turns in these tests.
-const shortAckWait = 3 * time.Second
+// shortAckWait is how long a silent worker keeps its turns in these tests. A machine
+// that stands still for longer takes turns from workers that are well; so they may
+// lose a turn as often as that happens, and it is never given up.
+const (
+	shortAckWait = 10 * time.Second
+	manyAttempts = 1000
+)
 
 // fleet is a system of real processes: a NATS server, PostgreSQL, ingresses and
 // workers.
@@ -49,8 +54,8 @@ func newFleet(t *testing.T) *fleet {
 	f := &fleet{t: t, ctx: ctx, bin: bin, postgres: postgres, natsPort: freePort(t), gate: t.TempDir()}
 	f.env = []string{
 		"NATS_URL=nats://127.0.0.1:" + strconv.Itoa(f.natsPort), "DATABASE_URL=" + postgres.Database(t),
-		"INGRESS_DEFAULT_AGENT=concierge", "INGRESS_WAIT=2m",
-		"WORKER_ACK_WAIT=" + shortAckWait.String(), gateDir + "=",
+		"INGRESS_WAIT=2m", "NATS_TIMEOUT=" + patience.String(),
+		"WORKER_ACK_WAIT=" + shortAckWait.String(), "WORKER_MAX_ATTEMPTS=" + strconv.Itoa(manyAttempts), gateDir + "=",
 	}
 	store := t.TempDir()
 	f.nats = f.process("nats-server", filepath.Join(bin, "nats-server"), "-js", "-sd", store, "-a", "127.0.0.1", "-p", strconv.Itoa(f.natsPort))
@@ -147,7 +152,7 @@ func (p *process) kill() {
 // ready waits until a process says that it is.
 func (f *fleet) ready(p *process) {
 	f.t.Helper()
-	f.await(p.name+" is ready", func() bool {
+	await(f.t, f.ctx, p.name+" is ready", func() bool {
 		resp, err := http.Get(p.url + "/readyz")
 		if err != nil {
 			return false
@@ -156,18 +161,6 @@ func (f *fleet) ready(p *process) {
 		io.Copy(io.Discard, resp.Body)
 		return resp.StatusCode == http.StatusOK
 	})
-}
-
-// await polls until it holds. It is for what has no event to wait for.
-func (f *fleet) await(what string, holds func() bool) {
-	f.t.Helper()
-	for !holds() {
-		select {
-		case <-f.ctx.Done():
-			f.t.Fatal("waited in vain: ", what)
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
 }
 
 // worker starts a worker with the built-in agents.
@@ -188,7 +181,7 @@ func (f *fleet) gatedWorker(name string) *process {
 	p := f.process(name, os.Args[0])
 	p.env = append(slices.Clone(f.env), gateDir+"="+f.gate)
 	p.start()
-	f.await(name+" is ready", func() bool { return strings.Contains(p.out.String(), "ready\n") })
+	await(f.t, f.ctx, name+" is ready", func() bool { return strings.Contains(p.out.String(), "ready\n") })
 	return p
 }
 
@@ -199,12 +192,12 @@ func (f *fleet) openGate() {
 	}
 }
 
-// ingress starts an ingress, for which there must be a worker.
-func (f *fleet) ingress(name string) (*process, *testIngress) {
+// ingress starts an ingress, for which there must be a worker, with a default agent.
+func (f *fleet) ingress(name, agent string) (*process, *testIngress) {
 	f.t.Helper()
 	addr := "127.0.0.1:" + strconv.Itoa(freePort(f.t))
 	p := f.process(name, filepath.Join(f.bin, "ingress"))
-	p.env = append(slices.Clone(f.env), "INGRESS_ADDR="+addr)
+	p.env = append(slices.Clone(f.env), "INGRESS_ADDR="+addr, "INGRESS_DEFAULT_AGENT="+agent)
 	p.url = "http://" + addr
 	p.start()
 	f.ready(p)
@@ -241,7 +234,7 @@ func (in *testIngress) persistently(id string, frames ...frame) []frame {
 			return frames
 		}
 		if err != nil || resp.StatusCode != http.StatusOK {
-			time.Sleep(20 * time.Millisecond) // as a browser does before it comes back
+			in.pause() // as a browser does before it comes back
 		}
 	}
 	return frames
@@ -260,7 +253,7 @@ func (in *testIngress) accepted(sessionID, message string) string {
 				return id
 			}
 		}
-		time.Sleep(20 * time.Millisecond) // as a client does before it tries again
+		in.pause() // as a client does before it tries again
 	}
 	in.t.Error("nobody takes a turn")
 	return ""
@@ -275,7 +268,7 @@ func (in *testIngress) exists(id string) bool {
 		case http.StatusNotFound:
 			return false
 		}
-		time.Sleep(20 * time.Millisecond)
+		in.pause()
 	}
 	return false
 }
@@ -361,20 +354,32 @@ func load(in *testIngress, clients, perClient int, reached func(done int64)) (re
 	return restarted.Load()
 }
 
-// One of two workers is killed mid-way through 200 streamed turns.
+// One of two workers is killed mid-way through 200 streamed turns, while it surely
+// has one of them in its hands.
 func TestWorkerProcessKilled(t *testing.T) {
 	f := newFleet(t)
-	victim := f.worker("worker 1")
-	f.worker("worker 2")
-	_, in := f.ingress("ingress")
+	victim := f.gatedWorker("worker 1")
+	_, in := f.ingress("ingress", "talker")
+	held := in.submitTo("gated", "held", "hello")
+	in.stream("GET", "/v1/turns/"+held+"/events", "", func(f frame) bool { return f.Event == turn.TypeAssistantDelta })
+	f.gatedWorker("worker 2")
 	var once sync.Once
-	restarts := load(in, 50, 4, func(done int64) {
+	load(in, 50, 4, func(done int64) {
 		if done >= 40 {
 			once.Do(victim.kill)
 		}
 	})
-	if restarts == 0 {
-		t.Error("the killed worker had no turn")
+	f.openGate()
+	frames := in.persistently(held)
+	checkStream(t, frames, 0)
+	if got := spoken(t, frames); got != "half and whole" {
+		t.Errorf("heard %q", got)
+	}
+	if !slices.ContainsFunc(frames, func(f frame) bool { return f.Event == turn.TypeRestart }) {
+		t.Error("the turn that the killed worker had was not started over")
+	}
+	if got := said(in.ledger("held")); !slices.Equal(got, []string{"user: hello", "assistant: half and whole"}) {
+		t.Errorf("ledger: %q", got)
 	}
 }
 
@@ -383,14 +388,8 @@ func TestWorkerProcessKilled(t *testing.T) {
 func TestWorkerProcessFrozen(t *testing.T) {
 	f := newFleet(t)
 	frozen := f.gatedWorker("worker 1")
-	_, in := f.ingress("ingress")
-	status, body := in.do("POST", "/v1/turns", `{"agent": "gated", "sessionId": "thread", "input": {"message": "hello"}}`, "Prefer", "respond-async")
-	if status != http.StatusAccepted {
-		t.Fatalf("submit: %d %s", status, body)
-	}
-	var accepted struct{ InvocationID string }
-	mustDecode(t, string(body), &accepted)
-	id := accepted.InvocationID
+	_, in := f.ingress("ingress", "gated")
+	id := in.submit("thread", "hello")
 	in.stream("GET", "/v1/turns/"+id+"/events", "", func(f frame) bool { return f.Event == turn.TypeAssistantDelta })
 	frozen.signal(syscall.SIGSTOP)
 	second := f.gatedWorker("worker 2")
@@ -398,7 +397,7 @@ func TestWorkerProcessFrozen(t *testing.T) {
 	f.openGate()
 	frames := in.persistently(id)
 	frozen.signal(syscall.SIGCONT)
-	f.await("worker 1 knows that it lost the turn", func() bool { return strings.Contains(frozen.out.String(), "left to another attempt") })
+	await(t, f.ctx, "worker 1 knows that it lost the turn", func() bool { return strings.Contains(frozen.out.String(), "left to another attempt") })
 	checkStream(t, frames, 0)
 	if got := spoken(t, frames); got != "half and whole" {
 		t.Errorf("heard %q", got)
@@ -427,17 +426,14 @@ func TestIngressProcessKilled(t *testing.T) {
 	const streams = 20
 	f := newFleet(t)
 	f.gatedWorker("worker")
-	p, in := f.ingress("ingress")
+	p, in := f.ingress("ingress", "gated")
 	heard := make([][]frame, streams)
 	ids := make([]string, streams)
 	var begun, ended sync.WaitGroup
 	begun.Add(streams)
 	for i := range streams {
 		ended.Go(func() {
-			_, body := in.do("POST", "/v1/turns", `{"agent": "gated", "input": {"message": "hello"}}`, "Prefer", "respond-async")
-			var accepted struct{ InvocationID string }
-			mustDecode(t, string(body), &accepted)
-			ids[i] = accepted.InvocationID
+			ids[i] = in.submit("", "hello")
 			half := false
 			frames := in.stream("GET", "/v1/turns/"+ids[i]+"/events", "", func(f frame) bool {
 				if f.Event == turn.TypeAssistantDelta && !half {
@@ -471,7 +467,7 @@ func TestWorkerProcessStopped(t *testing.T) {
 	f := newFleet(t)
 	stopping := f.worker("worker 1")
 	f.worker("worker 2")
-	_, in := f.ingress("ingress")
+	_, in := f.ingress("ingress", "concierge")
 	var once sync.Once
 	restarts := load(in, 20, 5, func(done int64) {
 		if done >= 20 {
@@ -496,7 +492,7 @@ func TestOutages(t *testing.T) {
 	}
 	f.worker("worker 1")
 	f.worker("worker 2")
-	_, in := f.ingress("ingress")
+	_, in := f.ingress("ingress", "concierge")
 	var broker, database sync.Once
 	load(in, 20, 6, func(done int64) {
 		if done >= 20 {

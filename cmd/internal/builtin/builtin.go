@@ -28,10 +28,11 @@ func Agents() ([]*agent.Agent, error) {
 			Name: "slow", Description: "Streams your message back after two seconds.", Model: models["slow"],
 		},
 		{
-			Name: "concierge", Description: "Looks a booking up and answers, by a script.", Model: models["concierge"],
+			Name: "concierge", Description: "Looks a booking up and answers, or asks back to change it, by a script.", Model: models["concierge"],
 			Instructions: "Answer booking questions.",
 			Tools: []*agent.Tool{
 				agent.NewTool("lookup_stay", "Look up a booking by its reference", lookupStay),
+				agent.NewQuestion[question, night]("ask_guest", "Ask the guest a question"),
 			},
 		},
 	}, nil
@@ -49,4 +50,12 @@ type stay struct {
 
 func lookupStay(_ context.Context, q stayQuery) (stay, error) {
 	return stay{Ref: q.Ref, Nights: 3, Checkout: "Friday"}, nil
+}
+
+type question struct {
+	Question string `json:"question"`
+}
+
+type night struct {
+	Night string `json:"night" jsonschema:"the night to change to"`
 }
