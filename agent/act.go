@@ -47,8 +47,13 @@ func (r *run) runCalls(ctx context.Context, jobs []callJob) error {
 	}
 	results := make([]*session.ToolResult, len(jobs))
 	serve := func(i int) {
+		if results[i] = r.replay.results[jobs[i].CallID]; results[i] != nil { // an earlier attempt finished it
+			return
+		}
 		results[i] = r.serve(ctx, jobs[i])
-		r.Sink.Emit(results[i])
+		if r.cutOff(ctx) == nil {
+			r.Sink.Emit(results[i])
+		}
 	}
 	if r.Agent.Sequential {
 		for i := range jobs {
@@ -63,8 +68,19 @@ func (r *run) runCalls(ctx context.Context, jobs []callJob) error {
 	}
 	for _, result := range results {
 		r.keep(result)
+		r.progress = r.progress || r.replay.results[result.CallID] == nil && r.cutOff(ctx) == nil
 	}
 	return context.Cause(ctx)
+}
+
+// cutOff is why the run was stopped from outside, if it was. The result of a call
+// that was cut off so is no result: a later attempt would take it for one. (At the
+// run's own limit of time, the turn ends with the results there are.)
+func (r *run) cutOff(ctx context.Context) error {
+	if cause := context.Cause(ctx); !errors.Is(cause, errMaxDuration) {
+		return cause
+	}
+	return nil
 }
 
 // tokens returns the idempotency token of each call.

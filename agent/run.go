@@ -39,6 +39,9 @@ type Run struct {
 	// State is the session scope that goes with Events.
 	State session.State
 	Input turn.Input
+	// Replay is what earlier attempts of the turn finished, see [Finished]. The
+	// run goes on after it, and does not stream it again.
+	Replay []session.Event
 	// Frontend are tools of the caller's own: the model may call them, and the
 	// turn stops for the caller to answer. A tool of the agent's goes before one
 	// of the same name.
@@ -70,6 +73,8 @@ type Outcome struct {
 	// Err is the failure itself, for the log.
 	Err   error
 	Usage *session.Usage
+	// Progress: the run finished something that a later attempt keeps.
+	Progress bool
 }
 
 // run is the state of a [Run] under way. Its goroutine owns every field; tools
@@ -81,8 +86,10 @@ type run struct {
 	callIDs      map[string]bool // of all calls in the conversation
 	tools        []*Tool         // the agent's, then the caller's
 	calls        calls           // that wait, or waited
+	replay       replay
 	yielded      []turn.YieldedTool
 	usage        session.Usage
+	progress     bool // see Outcome; set by the run's own goroutine
 }
 
 // Do runs the agent to its end. It returns when ctx is cancelled, also if a tool
@@ -106,7 +113,7 @@ func (r Run) Do(ctx context.Context) Outcome {
 }
 
 func newRun(r Run) *run {
-	one := &run{Run: r, callIDs: map[string]bool{}, tools: slices.Clip(r.Agent.Tools)}
+	one := &run{Run: r, callIDs: map[string]bool{}, tools: slices.Clip(r.Agent.Tools), replay: newReplay(r.Replay)}
 	for _, t := range r.Frontend {
 		if r.Agent.tool(t.Name) == nil {
 			one.tools = append(one.tools, t)
@@ -121,12 +128,12 @@ func newRun(r Run) *run {
 // open adds what comes before the first step.
 func (r *run) open() {
 	r.keepAnswers()
-	closed := r.keepSuperseded()
-	if m := r.Input.Message; m != nil {
-		user := &session.User{EventBase: r.base(), Text: m.Text, Media: m.Media}
-		user.ID, user.CreatedAt = turn.UserEventID(r.InvocationID), r.UserAt
-		r.keep(user)
+	if len(r.Replay) > 0 {
+		r.reopen()
+		return
 	}
+	closed := r.keepSuperseded()
+	r.keepUser()
 	r.add(&session.InvocationStart{
 		EventBase: r.base(), Kind: "turn", SessionID: r.SessionID,
 		Version: r.Base.Version, EventCount: r.Base.EventCount, Epoch: r.Base.Epoch, Attempt: r.Attempt,
@@ -138,6 +145,14 @@ func (r *run) open() {
 		r.add(&session.StateChange{
 			EventBase: r.base(), Scope: session.ScopeSession, Source: session.SourceDirect, Changes: changes,
 		})
+	}
+}
+
+func (r *run) keepUser() {
+	if m := r.Input.Message; m != nil {
+		user := &session.User{EventBase: r.base(), Text: m.Text, Media: m.Media}
+		user.ID, user.CreatedAt = turn.UserEventID(r.InvocationID), r.UserAt
+		r.keep(user)
 	}
 }
 
@@ -159,41 +174,54 @@ func (r *run) steps(ctx context.Context) (session.Status, error) {
 }
 
 func (r *run) loop(ctx context.Context) (session.Status, error) {
-	switch {
-	case r.waits():
+	if r.waits() {
 		return r.waitOn(), nil
-	case r.calls.claimed.Resumes:
+	}
+	if r.calls.claimed.Resumes {
 		if err := r.resume(ctx); err != nil {
 			return session.StatusError, err
 		}
 	}
 	r.conversation = wellFormed(r.conversation)
-	for step := 1; ; step++ {
+	r.replaySteps()
+	for step, calls := r.replay.step, r.replay.calls; ; {
+		if step > 0 { // there is an answer
+			status, err := r.actOn(ctx, step, calls)
+			if status != session.StatusRunning || err != nil {
+				return status, err
+			}
+		}
 		if ctx.Err() != nil {
 			return session.StatusError, context.Cause(ctx)
 		}
-		calls, err := r.think(ctx, step)
-		if err != nil {
-			return session.StatusError, err
-		}
-		if len(calls) == 0 {
-			return session.StatusCompleted, nil
-		}
-		asking, err := r.act(ctx, step, calls)
-		if err != nil {
-			return session.StatusError, err
-		}
-		if len(asking) > 0 {
-			r.ask(asking)
-			return session.StatusYieldedTool, nil
-		}
-		if step == r.Agent.maxSteps() {
-			return session.StatusMaxSteps, nil
-		}
-		if err := r.Sink.Flush(ctx); err != nil {
+		step++
+		var err error
+		if calls, err = r.think(ctx, step); err != nil {
 			return session.StatusError, err
 		}
 	}
+}
+
+// actOn does what the model's answer asks for. The status is running if the model
+// is to be called again.
+func (r *run) actOn(ctx context.Context, step int, calls []*session.ToolCall) (session.Status, error) {
+	if len(calls) == 0 {
+		return session.StatusCompleted, nil
+	}
+	asking, err := r.act(ctx, step, calls)
+	switch {
+	case err != nil:
+		return session.StatusError, err
+	case len(asking) > 0:
+		r.ask(asking)
+		return session.StatusYieldedTool, nil
+	case step >= r.Agent.maxSteps():
+		return session.StatusMaxSteps, nil
+	}
+	if err := r.Sink.Flush(ctx); err != nil {
+		return session.StatusError, err
+	}
+	return session.StatusRunning, nil
 }
 
 // close works out how the run ended, and adds its last event.
@@ -214,7 +242,7 @@ func (r *run) close(ctx context.Context, status session.Status, err error) Outco
 	} else {
 		r.add(&session.InvocationEnd{EventBase: r.base(), Reason: out.Status, Error: out.Error})
 	}
-	out.Events = r.events
+	out.Events, out.Progress = r.events, r.progress
 	out.Output = outputOf(r.events)
 	if r.usage.ModelCalls > 0 {
 		out.Usage = &r.usage

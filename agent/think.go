@@ -35,9 +35,10 @@ func (r *run) think(ctx context.Context, step int) ([]*session.ToolCall, error) 
 		r.add(end)
 		return nil, err
 	}
-	end.Usage, end.FinishReason = response.Usage, response.FinishReason
+	end.Usage, end.FinishReason, end.Items = response.Usage, response.FinishReason, len(response.Items)
 	r.usage.AddCall(r.Agent.Model.Name(), response.Usage)
 	r.add(end)
+	r.progress = true
 	return r.say(response, texts), nil
 }
 

@@ -211,11 +211,17 @@ func (r *run) indexOf(invocationID string) (index int) {
 func (r *run) resume(ctx context.Context) error {
 	var jobs []callJob
 	var resumed []string
+	for _, e := range r.replay.resumed {
+		if e, ok := e.(*session.InvocationResume); ok {
+			resumed = append(resumed, e.Resumes)
+			r.keep(e)
+		}
+	}
 	for _, p := range r.calls.claimed.Held {
+		index := r.indexOf(p.InvocationID)
+		r.calls.yieldIndex = max(r.calls.yieldIndex, index+1)
 		if !slices.Contains(resumed, p.InvocationID) {
 			resumed = append(resumed, p.InvocationID)
-			index := r.indexOf(p.InvocationID)
-			r.calls.yieldIndex = max(r.calls.yieldIndex, index+1)
 			r.add(&session.InvocationResume{EventBase: r.base(), YieldIndex: index, Resumes: p.InvocationID})
 		}
 		if p.Hold.Closes {

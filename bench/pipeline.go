@@ -154,7 +154,7 @@ func (p *pipeline) startWorker(ctx context.Context, url string, agents []*agent.
 	}
 	p.onStop(consumer.Close)
 	pool, err := worker.NewPool(worker.PoolConfig{Agents: agents, Concurrency: 256, Log: log, Metrics: p.metrics}, worker.Deps{
-		Queue: consumer, Log: client, Control: client, Announcer: client, Store: store,
+		Queue: consumer, Log: client, Control: client, Announcer: client, Dead: client, Store: store,
 	})
 	if err != nil {
 		return err
@@ -175,7 +175,7 @@ func (p *pipeline) startIngress(ctx context.Context, url string, store session.S
 	}
 	p.onStop(registry.Close)
 	handler, err := ingress.New(ingress.Config{DefaultAgent: "echo", Logger: log},
-		ingress.Deps{Queue: client, Log: client, Control: client, Registry: registry, Store: store})
+		ingress.Deps{Queue: client, Log: client, Control: client, Registry: registry, Dead: client, Keys: client, Store: store})
 	if err != nil {
 		return err
 	}

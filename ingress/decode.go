@@ -2,21 +2,12 @@ package ingress
 
 import (
 	"fmt"
-	"net/http"
 
 	"github.com/turnpool/turnpool/turn"
 )
 
-// readRequest reads a turn's request. What it returns is valid, its session id
+// decodeRequest reads a turn's request. What it returns is valid, its session id
 // normalised, and its lane given; the agent may be missing.
-func (s *Server) readRequest(w http.ResponseWriter, r *http.Request) (turn.Request, error) {
-	body, err := s.readBody(w, r)
-	if err != nil {
-		return turn.Request{}, err
-	}
-	return decodeRequest(body)
-}
-
 func decodeRequest(body []byte) (turn.Request, error) {
 	value, err := wellFormed(body)
 	if err != nil {

@@ -188,7 +188,7 @@ func TestDecodeRequestRefuses(t *testing.T) {
 		"in an array":    {`{"input":{"tools":[{"call_id":"c","input":1}]}}`, codeUnknownField, "/input/tools/0/call_id", "input.tools[0].call_id: did you mean input.tools[].callId?"},
 		"deepest":        {`{"input":{"message":{"media":[{"type":"image","source":{"type":"url","uri":"x"}}]}}}`, codeUnknownField, "/input/message/media/0/source/uri", "input.message.media[0].source.uri: did you mean input.message.media[].source.url?"},
 		"nothing near":   {`{"input":{"message":"hi","temperature":1}}`, codeUnknownField, "/input/temperature", "input.temperature: unknown field; known here: message, tools, state, initialState"},
-		"a huge name":    {`{"` + strings.Repeat("x", 1000) + `":1}`, codeUnknownField, "/" + strings.Repeat("x", 64) + "…", strings.Repeat("x", 64) + "…: unknown field; known here: agent, sessionId, input, response, timeout, lane, onDisconnect, scopes, metadata"},
+		"a huge name":    {`{"` + strings.Repeat("x", 1000) + `":1}`, codeUnknownField, "/" + strings.Repeat("x", 64) + "…", strings.Repeat("x", 64) + "…: unknown field; known here: agent, sessionId, input, frontendTools, response, timeout, lane, onDisconnect, scopes, metadata"},
 		"several":        {`{"agent":1,"lanes":"batch","timeout":-1}`, codeUnknownField, "/agent", "agent: expected a string, got a number (and 2 more)"},
 
 		"no input":      {`{"agent":"echo"}`, codeEmptyInput, "", "input needs a message, tools or state"},

@@ -16,7 +16,7 @@ func ExampleServer() {
 	broker := newBroker() // in a deployment: the broker's client
 	server, err := New(
 		Config{DefaultAgent: "echo", CORSOrigins: []string{"https://app.example.com"}},
-		Deps{Queue: broker, Log: broker, Control: broker, Registry: broker, Store: session.NewMemory()},
+		Deps{Queue: broker, Log: broker, Control: broker, Registry: broker, Dead: broker, Keys: broker, Store: session.NewMemory()},
 	)
 	if err != nil {
 		fmt.Println(err)

@@ -28,6 +28,11 @@ type broker struct {
 	trace   []string // what was called, in order
 	removed []string
 	cancels int
+	letters []*turn.DeadLetter // the newest first
+	keys    map[string]turn.KeyEntry
+
+	onDead func() error
+	onKey  func() error
 
 	onPublish func(context.Context) error
 	onWatch   func() error
@@ -52,7 +57,7 @@ type turnLog struct {
 func newBroker() *broker {
 	return &broker{
 		changed: make(chan struct{}), queued: map[string]*turn.Submission{}, logs: map[string]*turnLog{},
-		holders: map[string]context.CancelFunc{},
+		holders: map[string]context.CancelFunc{}, keys: map[string]turn.KeyEntry{},
 		known: []turn.AgentInfo{
 			{Name: "echo", Description: "Says it back", Pool: "default", LastSeenAt: now.UnixMilli() - 1000},
 			{Name: "concierge", Pool: "desk", LastSeenAt: now.UnixMilli() - 3_600_000, Tools: []turn.ToolInfo{
@@ -509,4 +514,72 @@ func (s *store) Ping(ctx context.Context) error {
 		return err
 	}
 	return s.Store.Ping(ctx)
+}
+
+func (b *broker) DeadLetters(_ context.Context, tenant string, cursor uint64, limit int) ([]*turn.DeadLetter, uint64, error) {
+	if b.onDead != nil {
+		return nil, 0, b.onDead()
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var found []*turn.DeadLetter
+	for i := int(cursor); i < len(b.letters); i++ {
+		if len(found) == limit {
+			return found, uint64(i), nil
+		}
+		if b.letters[i].Submission.Tenant == tenant {
+			found = append(found, b.letters[i])
+		}
+	}
+	return found, 0, nil
+}
+
+func (b *broker) DeadLetter(_ context.Context, tenant, id string) (*turn.DeadLetter, error) {
+	if b.onDead != nil {
+		return nil, b.onDead()
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, letter := range b.letters {
+		if letter.Submission.Tenant == tenant && letter.Submission.InvocationID == id {
+			return letter, nil
+		}
+	}
+	return nil, nil
+}
+
+func (b *broker) DropDeadLetter(_ context.Context, tenant, id string) (bool, error) {
+	if b.onDead != nil {
+		return false, b.onDead()
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	before := len(b.letters)
+	b.letters = slices.DeleteFunc(b.letters, func(l *turn.DeadLetter) bool {
+		return l.Submission.Tenant == tenant && l.Submission.InvocationID == id
+	})
+	b.change()
+	return len(b.letters) < before, nil
+}
+
+func (b *broker) ClaimKey(_ context.Context, tenant, key string, e turn.KeyEntry) (turn.KeyEntry, bool, error) {
+	if b.onKey != nil {
+		return turn.KeyEntry{}, false, b.onKey()
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if have, ok := b.keys[tenant+"."+key]; ok {
+		return have, false, nil
+	}
+	b.keys[tenant+"."+key] = e
+	return e, true, nil
+}
+
+func (b *broker) ReleaseKey(_ context.Context, tenant, key string, e turn.KeyEntry) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.keys[tenant+"."+key] == e {
+		delete(b.keys, tenant+"."+key)
+	}
+	return nil
 }

@@ -50,7 +50,7 @@ func setup(t *testing.T, change ...func(*Config, *Deps)) *harness {
 		DefaultAgent: "echo", Clock: func() time.Time { return now },
 		Logger: slog.New(slog.NewTextHandler(h.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
-	deps := Deps{Queue: h.broker, Log: h.broker, Control: h.broker, Registry: h.broker, Store: h.store}
+	deps := Deps{Queue: h.broker, Log: h.broker, Control: h.broker, Registry: h.broker, Dead: h.broker, Keys: h.broker, Store: h.store}
 	for _, f := range change {
 		f(&cfg, &deps)
 	}

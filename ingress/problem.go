@@ -22,12 +22,14 @@ const (
 	codeNotFound         = "not_found"
 	codeUnknownAgent     = "unknown_agent"
 	codeUnknownTurn      = "unknown_turn"
+	codeUnknownDead      = "unknown_dead"
 	codeUnknownSession   = "unknown_session"
 	codeMethodNotAllowed = "method_not_allowed"
 	codeSessionExists    = "session_exists"
 	codeExpired          = "expired"
 	codeTooLarge         = "too_large"
 	codeUnsupportedMedia = "unsupported_media_type"
+	codeKeyMismatch      = "idempotency_mismatch"
 	codeQueueFull        = "queue_full"
 	codeRateLimited      = "rate_limited"
 	codeInternal         = "internal"
@@ -53,12 +55,14 @@ var meanings = map[string]meaning{
 	codeNotFound:         {status: http.StatusNotFound, title: "Not found"},
 	codeUnknownAgent:     {status: http.StatusNotFound, title: "No such agent"},
 	codeUnknownTurn:      {status: http.StatusNotFound, title: "No such turn"},
+	codeUnknownDead:      {status: http.StatusNotFound, title: "No such dead letter"},
 	codeUnknownSession:   {status: http.StatusNotFound, title: "No such session"},
 	codeMethodNotAllowed: {status: http.StatusMethodNotAllowed, title: "Method not allowed"},
 	codeSessionExists:    {status: http.StatusConflict, title: "The session exists already"},
 	codeExpired:          {status: http.StatusGone, title: "The events are not kept any more"},
 	codeTooLarge:         {status: http.StatusRequestEntityTooLarge, title: "The request is too large"},
 	codeUnsupportedMedia: {status: http.StatusUnsupportedMediaType, title: "The body is not JSON"},
+	codeKeyMismatch:      {status: http.StatusUnprocessableEntity, title: "The key was used for another request"},
 	codeQueueFull:        {status: http.StatusTooManyRequests, title: "The queue is full", retryAfter: 2},
 	codeRateLimited:      {status: http.StatusTooManyRequests, title: "Too many requests", retryAfter: 3},
 	codeInternal:         {status: http.StatusInternalServerError, title: "Something went wrong in the server"},

@@ -136,6 +136,8 @@ type Deps struct {
 	Log      Log
 	Control  Control
 	Registry Registry
+	Dead     DeadLetters
+	Keys     Keys
 	Store    session.Store
 }
 
@@ -149,6 +151,10 @@ func (d Deps) check() error {
 		return errors.New("ingress: no control")
 	case d.Registry == nil:
 		return errors.New("ingress: no registry")
+	case d.Dead == nil:
+		return errors.New("ingress: no dead letters")
+	case d.Keys == nil:
+		return errors.New("ingress: no keys")
 	case d.Store == nil:
 		return errors.New("ingress: no store")
 	}
@@ -212,6 +218,10 @@ var routes = []route{
 	{http.MethodGet, "/v1/sessions/{id}/events", (*Server).listEvents},
 	{http.MethodGet, "/v1/sessions/{id}/turns", (*Server).listTurns},
 	{http.MethodGet, "/v1/agents", (*Server).listAgents},
+	{http.MethodGet, "/v1/dead", (*Server).listDead},
+	{http.MethodGet, "/v1/dead/{id}", (*Server).getDead},
+	{http.MethodDelete, "/v1/dead/{id}", (*Server).dropDead},
+	{http.MethodPost, "/v1/dead/{id}/redrive", (*Server).redrive},
 	{http.MethodGet, "/healthz", (*Server).health},
 	{http.MethodGet, "/readyz", (*Server).ready},
 	{http.MethodGet, "/metrics", (*Server).serveMetrics},

@@ -16,7 +16,7 @@ import (
 func TestNewRefuses(t *testing.T) {
 	t.Parallel()
 	b := newBroker()
-	deps := Deps{Queue: b, Log: b, Control: b, Registry: b, Store: session.NewMemory()}
+	deps := Deps{Queue: b, Log: b, Control: b, Registry: b, Dead: b, Keys: b, Store: session.NewMemory()}
 	tests := map[string]struct {
 		cfg  Config
 		deps func(*Deps)

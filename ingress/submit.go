@@ -28,7 +28,11 @@ func (s *Server) submit(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) submitTurn(w http.ResponseWriter, r *http.Request) error {
-	request, err := s.readRequest(w, r)
+	body, err := s.readBody(w, r)
+	if err != nil {
+		return err
+	}
+	request, err := decodeRequest(body)
 	if err != nil {
 		return err
 	}
@@ -36,6 +40,14 @@ func (s *Server) submitTurn(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if r.Header.Get(headerKey) != "" {
+		return s.submitOnce(w, r, sub, body)
+	}
+	return s.take(w, r, sub)
+}
+
+// take publishes a turn, and answers in the form that the caller wants.
+func (s *Server) take(w http.ResponseWriter, r *http.Request, sub *turn.Submission) error {
 	want := s.wantedBy(r.Header)
 	switch {
 	case want.stream:

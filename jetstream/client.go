@@ -141,7 +141,7 @@ func (c *Client) options() []nats.Option {
 		nats.ReconnectHandler(func(nc *nats.Conn) { c.onReconnect(nc) }),
 		nats.ErrorHandler(func(_ *nats.Conn, s *nats.Subscription, err error) { c.onError(s, err) }),
 	}
-	return slices.Concat([]nats.Option{nats.Name(c.cfg.Name)}, c.cfg.Options, own)
+	return slices.Concat([]nats.Option{nats.Name(c.cfg.Name), nats.Timeout(c.cfg.Timeout)}, c.cfg.Options, own)
 }
 
 // dial connects, or gives up when ctx ends; the connection that comes too late

@@ -42,6 +42,9 @@ type Config struct {
 	// Timeout is how long one answer of the broker is waited for; publishing a
 	// turn takes up to five times as long. Default 2 s.
 	Timeout time.Duration
+	// DeadMaxMsgs bounds the turns that were given up and are kept to be looked
+	// at. Default 100,000.
+	DeadMaxMsgs int64
 	// AckWait is how long a delivered turn is left to a worker that is silent.
 	// Default 30 s.
 	AckWait time.Duration
@@ -59,6 +62,7 @@ func (c Config) withDefaults() (Config, error) {
 	setDefault(&c.TurnsMaxBytes, 256<<20)
 	setDefault(&c.EventsMaxAge, 24*time.Hour)
 	setDefault(&c.EventsMaxBytes, 4<<30)
+	setDefault(&c.DeadMaxMsgs, 100_000)
 	setDefault(&c.Timeout, 2*time.Second)
 	setDefault(&c.AckWait, 30*time.Second)
 	if c.Logger == nil {
@@ -118,7 +122,13 @@ func (c Config) controlSubject(invocationID string) string {
 	return c.App + ".control." + invocationID
 }
 
+func (c Config) deadSubject(tenant, invocationID string) string {
+	return c.App + ".dead." + tenant + "." + invocationID
+}
+
 func (c Config) laneStream(lane turn.Lane) string { return c.stream(string(lane)) }
 func (c Config) logStream() string                { return c.stream("events") }
+func (c Config) deadStream() string               { return c.stream("dead") }
 func (c Config) stream(name string) string        { return strings.ToUpper(c.App + "_" + name) }
 func (c Config) agentsBucket() string             { return strings.ToUpper(c.App) + "_agents" }
+func (c Config) keysBucket() string               { return strings.ToUpper(c.App) + "_keys" }

@@ -63,9 +63,10 @@ func (c *Client) appendRecord(ctx context.Context, subject string, expected uint
 	if ack.Error == nil {
 		return ack.Sequence, nil
 	}
-	switch ack.Error.ErrorCode {
-	case jetstream.JSErrCodeStreamWrongLastSequence, jetstream.JSErrCodeStreamWrongLastSequenceConstant:
+	if isWrongSequence(ack.Error) {
 		return 0, errRefused
+	}
+	switch ack.Error.ErrorCode {
 	case jetstream.JSErrCodeStreamMessageExceedsMaximum, errCodeHeaderTooLarge:
 		return 0, fmt.Errorf("%w: %w", turn.ErrTooLarge, ack.Error)
 	default:

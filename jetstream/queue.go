@@ -152,24 +152,44 @@ func (c *Client) Remove(ctx context.Context, tenant, invocationID string) error 
 	if err != nil || stored == nil {
 		return err
 	}
-	question := struct {
-		Sequence uint64 `json:"seq"`
-		NoErase  bool   `json:"no_erase"`
-	}{stored.sequence, true}
-	var answer struct {
-		Error *jetstream.APIError `json:"error"`
-	}
-	if err := c.askAPI(ctx, "STREAM.MSG.DELETE."+stream, question, &answer); err != nil {
-		return fmt.Errorf("remove turn %s: %w", invocationID, err)
-	}
-	if answer.Error == nil {
-		return nil
+	err = c.deleteMsg(ctx, stream, stored.sequence)
+	if !errors.Is(err, errNotDeleted) {
+		return wrapTurn(err, "remove turn", invocationID)
 	}
 	// Most likely it was settled in between.
 	if again, _, err := c.queued(ctx, tenant, invocationID); err != nil || again == nil {
 		return err
 	}
-	return fmt.Errorf("remove turn %s: %w: %w", invocationID, turn.ErrUnavailable, answer.Error)
+	return wrapTurn(err, "remove turn", invocationID)
+}
+
+// errNotDeleted says that the stream would not delete a message, mostly because it
+// is gone.
+var errNotDeleted = fmt.Errorf("%w: message not deleted", turn.ErrUnavailable)
+
+func (c *Client) deleteMsg(ctx context.Context, stream string, sequence uint64) error {
+	question := struct {
+		Sequence uint64 `json:"seq"`
+		NoErase  bool   `json:"no_erase"`
+	}{sequence, true}
+	var answer struct {
+		Error *jetstream.APIError `json:"error"`
+	}
+	if err := c.askAPI(ctx, "STREAM.MSG.DELETE."+stream, question, &answer); err != nil {
+		return err
+	}
+	if answer.Error != nil {
+		return fmt.Errorf("%w: %w", errNotDeleted, answer.Error)
+	}
+	return nil
+}
+
+// wrapTurn says what was tried with which turn. Nil stays nil.
+func wrapTurn(err error, what, invocationID string) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s %s: %w", what, invocationID, err)
 }
 
 // queued returns the turn's message and its stream, nil if there is none. That

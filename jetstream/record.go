@@ -130,6 +130,7 @@ func (r *record) state() turn.LogState {
 		WriterID: r.writer,
 		NextSeq:  r.seq + r.visible(),
 		Released: r.lastType() == privateMark+turn.TypeReleased,
+		Retried:  r.lastType() == privateMark+turn.TypeRetried,
 		Finished: r.lastType() == turn.TypeResult,
 	}
 }

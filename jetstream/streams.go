@@ -14,7 +14,7 @@ import (
 // layout returns the settings of every stream and bucket. They are used to
 // create what is missing; what is there is left as it is, so that processes of
 // two versions do not flip each other's settings.
-func layout(c Config) ([]jetstream.StreamConfig, jetstream.KeyValueConfig) {
+func layout(c Config) ([]jetstream.StreamConfig, []jetstream.KeyValueConfig) {
 	storage := jetstream.FileStorage
 	if c.Memory {
 		storage = jetstream.MemoryStorage
@@ -55,15 +55,25 @@ func layout(c Config) ([]jetstream.StreamConfig, jetstream.KeyValueConfig) {
 			Destination: c.App + ".live.>",
 		},
 	}
-	// Agents that are only away are still known for a week.
-	agents := jetstream.KeyValueConfig{
-		Bucket:   c.agentsBucket(),
-		History:  1,
-		TTL:      agentsKept,
-		Storage:  storage,
-		Replicas: c.Replicas,
+	// Turns that were given up. A second letter of one turn is refused; when there
+	// are too many the oldest go.
+	dead := jetstream.StreamConfig{
+		Name:              c.deadStream(),
+		Subjects:          []string{c.deadSubject("*", "*")},
+		Retention:         jetstream.LimitsPolicy,
+		Storage:           storage,
+		Replicas:          c.Replicas,
+		Discard:           jetstream.DiscardOld,
+		MaxMsgsPerSubject: 1,
+		MaxMsgs:           c.DeadMaxMsgs,
+		AllowDirect:       true,
 	}
-	return []jetstream.StreamConfig{lane(turn.LaneInteractive), lane(turn.LaneBatch), events}, agents
+	bucket := func(name string, kept time.Duration) jetstream.KeyValueConfig {
+		return jetstream.KeyValueConfig{Bucket: name, History: 1, TTL: kept, Storage: storage, Replicas: c.Replicas}
+	}
+	// Agents that are only away are still known for a week.
+	buckets := []jetstream.KeyValueConfig{bucket(c.agentsBucket(), agentsKept), bucket(c.keysBucket(), keysKept)}
+	return []jetstream.StreamConfig{lane(turn.LaneInteractive), lane(turn.LaneBatch), events, dead}, buckets
 }
 
 // durable returns the settings of a pool's consumer of a lane.
@@ -84,16 +94,18 @@ func durable(c Config, lane turn.Lane, pool string) jetstream.ConsumerConfig {
 	}
 }
 
-// createMissing creates the streams and the bucket that are not there.
+// createMissing creates the streams and the buckets that are not there.
 func (c *Client) createMissing(ctx context.Context) error {
-	streams, agents := layout(c.cfg)
+	streams, buckets := layout(c.cfg)
 	for _, cfg := range streams {
 		if err := c.createStream(ctx, cfg); err != nil {
 			return fmt.Errorf("stream %s: %w", cfg.Name, unavailable(err))
 		}
 	}
-	if err := c.createBucket(ctx, agents); err != nil {
-		return fmt.Errorf("bucket %s: %w", agents.Bucket, unavailable(err))
+	for _, cfg := range buckets {
+		if err := c.createBucket(ctx, cfg); err != nil {
+			return fmt.Errorf("bucket %s: %w", cfg.Bucket, unavailable(err))
+		}
 	}
 	return nil
 }

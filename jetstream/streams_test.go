@@ -29,7 +29,11 @@ func TestStreamsAreCreated(t *testing.T) {
 		MaxMsgsPerSubject: -1, MaxMsgs: -1, MaxBytes: 4 << 30, MaxAge: 24 * time.Hour, AllowDirect: true,
 		RePublish: &jetstream.RePublish{Source: "turnpool.events.>", Destination: "turnpool.live.>"},
 	}
-	for _, want := range []jetstream.StreamConfig{interactive, batch, events} {
+	dead := jetstream.StreamConfig{
+		Name: "TURNPOOL_DEAD", Subjects: []string{"turnpool.dead.*.*"}, Retention: jetstream.LimitsPolicy, Storage: jetstream.FileStorage,
+		Replicas: 1, Discard: jetstream.DiscardOld, MaxMsgsPerSubject: 1, MaxMsgs: 100_000, MaxBytes: -1, AllowDirect: true,
+	}
+	for _, want := range []jetstream.StreamConfig{interactive, batch, events, dead} {
 		stream, err := k.js.Stream(k.ctx, want.Name)
 		k.must(err)
 		got := stream.CachedInfo().Config
@@ -39,12 +43,14 @@ func TestStreamsAreCreated(t *testing.T) {
 			t.Errorf("%s: -want +got\n%s", want.Name, diff)
 		}
 	}
-	kv, err := k.js.KeyValue(k.ctx, "TURNPOOL_agents")
-	k.must(err)
-	status, err := kv.Status(k.ctx)
-	k.must(err)
-	if status.TTL() != 7*24*time.Hour || status.History() != 1 {
-		t.Errorf("agents: TTL %v, history %d", status.TTL(), status.History())
+	for name, kept := range map[string]time.Duration{"TURNPOOL_agents": 7 * 24 * time.Hour, "TURNPOOL_keys": 24 * time.Hour} {
+		kv, err := k.js.KeyValue(k.ctx, name)
+		k.must(err)
+		status, err := kv.Status(k.ctx)
+		k.must(err)
+		if status.TTL() != kept || status.History() != 1 {
+			t.Errorf("%s: TTL %v, history %d", name, status.TTL(), status.History())
+		}
 	}
 }
 
@@ -54,7 +60,8 @@ func TestStreamsThatAreThereStayAsTheyAre(t *testing.T) {
 	cfg := Config{App: "other"}
 	full, err := cfg.withDefaults()
 	k.must(err)
-	streams, agents := layout(full)
+	streams, buckets := layout(full)
+	agents := buckets[0]
 	for _, s := range streams {
 		s.MaxMsgs, s.Description = 17, "made by hand"
 		_, err := k.js.CreateStream(k.ctx, s)

@@ -198,11 +198,13 @@ type ToolSummary struct {
 // ModelEnd closes a step's model call.
 type ModelEnd struct {
 	EventBase
-	StepIndex    int         `json:"stepIndex"`
-	DurationMs   int64       `json:"durationMs"`
-	Usage        *ModelUsage `json:"usage,omitempty"`
-	FinishReason string      `json:"finishReason,omitempty"` // stop, length, tool_calls, content_filter or error
-	Error        *Error      `json:"error,omitempty"`
+	StepIndex  int         `json:"stepIndex"`
+	DurationMs int64       `json:"durationMs"`
+	Usage      *ModelUsage `json:"usage,omitempty"`
+	// Items is how many events of the answer follow: thoughts, texts and calls.
+	Items        int    `json:"items,omitempty"`
+	FinishReason string `json:"finishReason,omitempty"` // stop, length, tool_calls, content_filter or error
+	Error        *Error `json:"error,omitempty"`
 }
 
 // ModelUsage is what one model call was billed for. InputTokens include cached

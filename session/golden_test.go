@@ -105,7 +105,7 @@ var goldenEvents = map[string][2]session.Event{
 	},
 	session.TypeModelEnd: {
 		&session.ModelEnd{
-			EventBase: fullBase, StepIndex: 1, DurationMs: 812, FinishReason: "tool_calls",
+			EventBase: fullBase, StepIndex: 1, DurationMs: 812, Items: 3, FinishReason: "tool_calls",
 			Usage: &session.ModelUsage{InputTokens: 900, OutputTokens: 40, CachedTokens: 512, CacheWriteTokens: 128, ReasoningTokens: 16},
 			Error: &session.Error{Code: "rate_limited", Message: "slow down", Retryable: true},
 		},

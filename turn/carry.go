@@ -60,9 +60,10 @@ type LogState struct {
 	WriterID string
 	// NextSeq is the number of the next visible event, from 1.
 	NextSeq int64
-	// Released and Finished say that the message ends in a released mark or in
-	// the turn's result.
+	// Released, Retried and Finished say that the message ends in such a mark, or
+	// in the turn's result.
 	Released bool
+	Retried  bool
 	Finished bool
 }
 
@@ -98,6 +99,25 @@ type LogReader interface {
 	Check(ctx context.Context) error
 	// Close ends the subscription. It may be called twice.
 	Close()
+}
+
+// DeadLetter is a turn that was given up: its request, and why.
+type DeadLetter struct {
+	Submission *Submission `json:"submission"`
+	Failures   int         `json:"failures"`
+	Error      *Error      `json:"error"`
+	// FailedAt is when it was given up, CreatedAt when it was stored, in
+	// milliseconds.
+	FailedAt  int64 `json:"failedAt"`
+	CreatedAt int64 `json:"createdAt"`
+}
+
+// KeyEntry is what an idempotency key stands for: the turn that was made under it,
+// and the digest of the request's body.
+type KeyEntry struct {
+	Body         string `json:"body"`
+	InvocationID string `json:"invocationId"`
+	SessionID    string `json:"sessionId"`
 }
 
 // AgentInfo is what workers announce of an agent.

@@ -20,9 +20,11 @@ const (
 	TypeThoughtDelta   = "thought_delta"
 	TypeRestart        = "invocation_restart"
 	TypeResult         = "result"
-	// TypeReleased is the mark that a stopping worker leaves in the log. It is
-	// for workers, no reader sees it.
+	// TypeReleased is the mark that a stopping worker leaves in the log, and
+	// TypeRetried that of an attempt which failed and is made again. They are for
+	// workers, no reader sees them.
 	TypeReleased = "released"
+	TypeRetried  = "retried"
 )
 
 // Delta is a piece of a text that the model is still writing.
@@ -72,10 +74,21 @@ type Released struct {
 // Type implements [Event].
 func (*Released) Type() string { return TypeReleased }
 
+// Retried says that an attempt failed in a way that may pass, and that the turn's
+// row has counted it.
+type Retried struct {
+	Attempt   int   `json:"attempt"`
+	Failures  int   `json:"failures"`
+	CreatedAt int64 `json:"createdAt"`
+}
+
+// Type implements [Event].
+func (*Retried) Type() string { return TypeRetried }
+
 // Private reports whether no reader may see the event: it is a mark between
 // workers, or it may not leave the process. Private events have no number.
 func Private(e Event) bool {
-	if e.Type() == TypeReleased {
+	if t := e.Type(); t == TypeReleased || t == TypeRetried {
 		return true
 	}
 	ledger, ok := e.(session.Event)
@@ -100,6 +113,8 @@ func DecodeEvent(typeName string, data []byte) (Event, error) {
 		e = new(Restart)
 	case TypeReleased:
 		e = new(Released)
+	case TypeRetried:
+		e = new(Retried)
 	case TypeResult:
 		e = new(Result)
 	default:

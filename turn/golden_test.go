@@ -77,6 +77,10 @@ var goldenEvents = map[string][2]turn.Event{
 		&turn.Released{Attempt: 2, CreatedAt: millis},
 		&turn.Released{},
 	},
+	turn.TypeRetried: {
+		&turn.Retried{Attempt: 2, Failures: 1, CreatedAt: millis},
+		&turn.Retried{},
+	},
 	turn.TypeResult: {
 		&turn.Result{
 			SessionID: "session_42", InvocationID: invocation, Status: session.StatusYieldedTool,

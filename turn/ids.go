@@ -2,6 +2,7 @@ package turn
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/hex"
 	"strings"
 	"unicode"
@@ -36,6 +37,13 @@ func ValidSessionID(id string) bool {
 
 // NewInvocationID mints the id of a turn.
 func NewInvocationID() string { return "inv_" + randomHex(16) }
+
+// RedriveID derives the id of the turn that makes a given-up one again, so that
+// asking twice makes one.
+func RedriveID(invocationID string) string {
+	sum := sha256.Sum256([]byte("redrive " + invocationID))
+	return "inv_" + hex.EncodeToString(sum[:16])
+}
 
 // ValidInvocationID reports whether id has the form of a turn's id: "inv_" and
 // 32 lower-case hexadecimal digits.

@@ -126,10 +126,12 @@ const (
 
 // Submission is an accepted request: what is queued, and what a worker gets.
 type Submission struct {
-	Tenant       string  `json:"tenant"`
-	InvocationID string  `json:"invocationId"`
-	Pool         string  `json:"pool"`
-	Request      Request `json:"request"`
+	Tenant       string `json:"tenant"`
+	InvocationID string `json:"invocationId"`
+	Pool         string `json:"pool"`
+	// RedriveOf is the turn that was given up and that this one makes again.
+	RedriveOf string  `json:"redriveOf,omitempty"`
+	Request   Request `json:"request"`
 	// StoredAt is when the broker stored the submission, in milliseconds. It is
 	// the broker's to say, so it is not in the queued form.
 	StoredAt int64 `json:"-"`

@@ -46,8 +46,11 @@ type Result struct {
 
 	Agent string `json:"agent"`
 	Lane  Lane   `json:"lane,omitempty"`
-	// Attempts is how many attempts the turn took.
+	// Attempts is how many attempts the turn took, and Failures how many of them
+	// failed, of a turn that was given up.
 	Attempts   int               `json:"attempts"`
+	Failures   int               `json:"failures,omitempty"`
+	RedriveOf  string            `json:"redriveOf,omitempty"`
 	CreatedAt  int64             `json:"createdAt"`
 	StartedAt  int64             `json:"startedAt,omitempty"`
 	FinishedAt int64             `json:"finishedAt"`

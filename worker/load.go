@@ -25,6 +25,12 @@ type job struct {
 	events    []session.Event
 	state     session.State
 	startedAt int64
+	// replay is what earlier attempts finished, and rewindTo the number of its
+	// last event.
+	replay   []session.Event
+	rewindTo int64
+	// dead: the turn is given up.
+	dead bool
 	// claimed says that the turn's row names this attempt.
 	claimed bool
 }
@@ -85,7 +91,7 @@ func (j *job) callClaim(answers []session.CallAnswer, supersede []string) sessio
 func (j *job) run(ctx context.Context, env environment) agent.Outcome {
 	return agent.Run{
 		Agent: j.agent, InvocationID: j.InvocationID, SessionID: j.Request.SessionID, Attempt: j.attempt,
-		Base: j.base, Events: j.events, State: j.state, Input: j.Request.Input, Frontend: j.frontend, UserAt: j.StoredAt,
+		Base: j.base, Events: j.events, State: j.state, Input: j.Request.Input, Replay: j.replay, Frontend: j.frontend, UserAt: j.StoredAt,
 		Sink: env.sink, Now: env.now, Log: env.log,
 		ClaimCalls: func(ctx context.Context, answers []session.CallAnswer, supersede []string) (session.ClaimedCalls, error) {
 			return env.claim(ctx, j.callClaim(answers, supersede))

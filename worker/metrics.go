@@ -18,6 +18,8 @@ type metrics struct {
 	running    prometheus.Gauge
 	attempts   *prometheus.CounterVec
 	failed     *prometheus.CounterVec
+	retries    *prometheus.CounterVec
+	dead       *prometheus.CounterVec
 	queueWait  *prometheus.HistogramVec
 	firstDelta *prometheus.HistogramVec
 	duration   *prometheus.HistogramVec
@@ -34,9 +36,13 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		running: with.NewGauge(prometheus.GaugeOpts{
 			Name: "turnpool_turns_running", Help: "Turns in this worker's hands."}),
 		attempts: with.NewCounterVec(prometheus.CounterOpts{
-			Name: "turnpool_attempts_total", Help: "Attempts begun, by why: first, crash, handoff."}, []string{"agent", "reason"}),
+			Name: "turnpool_attempts_total", Help: "Attempts begun, by why: first, crash, retry, handoff."}, []string{"agent", "reason"}),
 		failed: with.NewCounterVec(prometheus.CounterOpts{
 			Name: "turnpool_turn_errors_total", Help: "Turns that ended in error, by error code."}, []string{"agent", "code"}),
+		retries: with.NewCounterVec(prometheus.CounterOpts{
+			Name: "turnpool_retries_total", Help: "Attempts that failed and are made again, by error code."}, []string{"agent", "code"}),
+		dead: with.NewCounterVec(prometheus.CounterOpts{
+			Name: "turnpool_dead_letters_total", Help: "Turns given up, by error code."}, []string{"agent", "code"}),
 		queueWait: with.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "turnpool_queue_wait_seconds", Help: "From a request's storing to its first attempt.", Buckets: seconds}, []string{"lane"}),
 		firstDelta: with.NewHistogramVec(prometheus.HistogramOpts{

@@ -55,6 +55,12 @@ type Announcer interface {
 	Announce(ctx context.Context, agents []turn.AgentInfo) error
 }
 
+// DeadLetters is where turns go that were given up.
+type DeadLetters interface {
+	// Bury keeps a letter. A second one of the same turn changes nothing.
+	Bury(ctx context.Context, letter *turn.DeadLetter) error
+}
+
 // PoolConfig is the deployment's part of a [Pool]. Zero means default.
 type PoolConfig struct {
 	Agents []*agent.Agent
@@ -67,8 +73,12 @@ type PoolConfig struct {
 	// TurnTimeout is the default running time of an attempt and its limit; 15
 	// minutes.
 	TurnTimeout time.Duration
-	// MaxAttempts is how many failures end a turn; 5.
+	// MaxAttempts is how many failures in a row end a turn; 5.
 	MaxAttempts int
+	// RetryDelay is how long a turn rests after so many failures in a row, the
+	// last of which asked for a time (0: it did not); nil: a second, doubling up
+	// to a minute, with jitter, or what was asked for if that is longer.
+	RetryDelay func(failures int, asked time.Duration) time.Duration
 	// Grace is how long running turns get to end when the pool stops; 25 s.
 	Grace time.Duration
 	// AnnounceEvery is how often the agents are announced; 10 s.
@@ -88,6 +98,7 @@ type Deps struct {
 	Log       Log
 	Control   Control
 	Announcer Announcer
+	Dead      DeadLetters
 	Store     session.Store
 }
 
@@ -138,8 +149,8 @@ func NewPool(cfg PoolConfig, deps Deps) (*Pool, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
 	}
-	if deps.Queue == nil || deps.Log == nil || deps.Control == nil || deps.Announcer == nil || deps.Store == nil {
-		return nil, errors.New("worker: a pool needs a queue, a log, control, an announcer and a store")
+	if deps.Queue == nil || deps.Log == nil || deps.Control == nil || deps.Announcer == nil || deps.Dead == nil || deps.Store == nil {
+		return nil, errors.New("worker: a pool needs a queue, a log, control, an announcer, a place for dead letters and a store")
 	}
 	metrics := newMetrics(cfg.Metrics)
 	p := &Pool{
@@ -178,6 +189,9 @@ func (c *PoolConfig) fill() error {
 	}
 	if c.AnnounceEvery == 0 {
 		c.AnnounceEvery = 10 * time.Second
+	}
+	if c.RetryDelay == nil {
+		c.RetryDelay = retryDelay
 	}
 	if c.Now == nil {
 		c.Now = systemClock

@@ -1,10 +1,7 @@
 package worker
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"io"
 
 	"github.com/turnpool/turnpool/agent"
 	"github.com/turnpool/turnpool/session"
@@ -52,38 +49,44 @@ func (v *visit) prepareAgain(j *job, last turn.LogState, loaded session.Loaded) 
 		v.log.Error("the log has a result that the store does not know; the turn is not run again")
 		return settled(v.delivery.Ack())
 	}
-	was := j.follow(loaded.Turn, last)
+	past, err := v.past(last, loaded.Head.Base())
+	if err != nil {
+		return err
+	}
+	was := j.follow(loaded.Turn, last, past)
 	if j.failures >= v.cfg.MaxAttempts {
 		return v.giveUp(j)
 	}
 	if err := v.claim(j, was); err != nil {
 		return err
 	}
-	base, err := v.firstBase(last, loaded.Head.Base())
-	if err != nil {
-		return err
-	}
-	if base.EventCount != loaded.Head.Base().EventCount && base.EventCount > 0 {
+	if base := past.base; base.EventCount != loaded.Head.Base().EventCount && base.EventCount > 0 {
 		if loaded, err = v.load(base.EventCount); err != nil {
 			return err
 		}
 	}
-	j.on(base, loaded)
+	j.on(past.base, loaded)
 	return nil
 }
 
-// follow numbers the attempt and counts the failures before it: one more if the
-// attempt before left no mark. It returns the attempt of the stored row.
-func (j *job) follow(row *session.Turn, last turn.LogState) (was int) {
+// follow numbers the attempt, and gives it what the earlier ones finished. It
+// counts the failures before it: one more if the attempt before left no mark, but
+// from 0 if that one had finished something. It returns the attempt of the stored
+// row.
+func (j *job) follow(row *session.Turn, last turn.LogState, past past) (was int) {
 	if row != nil {
 		was, j.failures = row.Attempt, row.Failures
 		j.startedAt = row.StartedAt
 	}
+	if past.progress && !last.Retried { // a retry has counted already
+		j.failures = 0
+	}
 	before := max(was, last.Attempt)
 	j.attempt = before + 1
-	if before > 0 && !(last.Released && last.Attempt == before) {
+	if before > 0 && restartReason(last, j.attempt) == turn.RestartCrash {
 		j.failures++
 	}
+	j.replay, j.rewindTo = past.finished, past.rewindTo
 	return was
 }
 
@@ -117,11 +120,13 @@ func (j *job) claim() session.Turn {
 	}
 }
 
-// giveUp ends a turn that has failed too often.
+// giveUp ends a turn whose workers have died too often.
 func (v *visit) giveUp(j *job) error {
-	v.log.Error("turn given up", "attempt", j.attempt-1, "failures", j.failures)
 	j.attempt-- // the one that would be next did not run
 	ended := failed(turn.CodeWorkerLost, fmt.Sprintf("the turn was given up after %d failed attempts", j.failures))
+	if err := v.bury(j, ended.Error, nil); err != nil {
+		return err
+	}
 	row, err := v.commit(j, ended)
 	if err != nil {
 		return err
@@ -139,54 +144,6 @@ func (v *visit) refuse(j *job, why error) error {
 		return err
 	}
 	return settled(v.announce(row, nil))
-}
-
-// firstBase finds the session that the turn's first attempt loaded: the log's
-// first event says so. A turn that has no log, or whose log was cut off, runs on
-// the session as it is now.
-func (v *visit) firstBase(last turn.LogState, now session.Base) (base session.Base, err error) {
-	if last.Sequence == 0 {
-		return now, nil
-	}
-	var cutOff error
-	err = v.persist("log not read", func() error {
-		reader, err := v.deps.Log.Follow(v.lease.held, v.turn.Tenant, v.turn.InvocationID, 0)
-		if err == nil {
-			defer reader.Close()
-			base, err = openingBase(v.lease.held, reader)
-		}
-		if errors.Is(err, turn.ErrExpired) || errors.Is(err, io.EOF) {
-			cutOff, err = err, nil
-		}
-		return err
-	})
-	if cutOff != nil {
-		v.log.Warn("the log was cut off, the turn runs on the session as it is now", "error", cutOff)
-		return now, nil
-	}
-	return base, err
-}
-
-// openingBase reads the log up to the first event that tells the base.
-func openingBase(ctx context.Context, reader turn.LogReader) (session.Base, error) {
-	for {
-		frames, err := reader.Next(ctx)
-		if err != nil {
-			return session.Base{}, err
-		}
-		for _, f := range frames {
-			e, err := turn.DecodeEvent(f.Type, f.Data)
-			if err != nil {
-				return session.Base{}, err
-			}
-			switch e := e.(type) {
-			case *turn.Restart:
-				return e.Base, nil
-			case *session.InvocationStart:
-				return session.Base{Epoch: e.Epoch, Version: e.Version, EventCount: e.EventCount}, nil
-			}
-		}
-	}
 }
 
 func (v *visit) load(upTo int64) (loaded session.Loaded, err error) {

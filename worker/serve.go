@@ -110,14 +110,11 @@ func (v *visit) restart(ctx context.Context, j *job, last turn.LogState, sink ag
 		v.metrics.began(j, firstAttempt)
 		return nil
 	}
-	reason := turn.RestartCrash
-	if last.Released {
-		reason = turn.RestartHandoff
-	}
+	reason := restartReason(last, j.attempt)
 	v.metrics.began(j, string(reason))
-	v.log.Info("turn starts over", "attempt", j.attempt, "failures", j.failures, "reason", reason)
+	v.log.Info("turn goes on", "attempt", j.attempt, "failures", j.failures, "reason", reason, "kept", len(j.replay))
 	sink.Emit(&turn.Restart{
-		Attempt: j.attempt, Failures: j.failures, Reason: reason, CreatedAt: v.cfg.Now(), Base: j.base,
+		Attempt: j.attempt, Failures: j.failures, Reason: reason, RewindTo: j.rewindTo, CreatedAt: v.cfg.Now(), Base: j.base,
 	})
 	return sink.Flush(ctx)
 }
@@ -142,6 +139,14 @@ func (v *visit) conclude(j *job, writer turn.LogWriter, ended agent.Outcome) err
 	}
 	if handoff {
 		return v.handOff(j, writer)
+	}
+	if passes(ended) {
+		if j.failures = failuresWith(j, ended); j.failures < v.cfg.MaxAttempts {
+			return v.retry(j, writer, ended)
+		}
+		if err := v.bury(j, ended.Error, ended.Err); err != nil {
+			return err
+		}
 	}
 	row, err := v.commit(j, ended)
 	if err != nil {
@@ -265,14 +270,24 @@ func (v *visit) acknowledge(row *session.Turn) error {
 	return nil
 }
 
-// handOff gives an unfinished turn to another worker. Whoever loses the row does
-// nothing more: the winner holds the message.
+// handOff gives an unfinished turn to another worker.
 func (v *visit) handOff(j *job, writer turn.LogWriter) error {
+	err := v.leave(j, writer, &turn.Released{Attempt: j.attempt, CreatedAt: v.cfg.Now()}, 0)
+	if errors.Is(err, errSettled) {
+		v.log.Info("turn handed off", "attempt", j.attempt)
+	}
+	return err
+}
+
+// leave gives an unfinished turn back: first the mark in the log, then the row with
+// its failures, then the delivery. Whoever loses the row does nothing more: the
+// winner holds the message.
+func (v *visit) leave(j *job, writer turn.LogWriter, mark turn.Event, delay time.Duration) error {
 	ctx, cancel := context.WithTimeout(v.lease.held, handoffLimit/2)
 	defer cancel()
-	writer.Emit(&turn.Released{Attempt: j.attempt, CreatedAt: v.cfg.Now()})
+	writer.Emit(mark)
 	if err := writer.Flush(ctx); err != nil {
-		return fmt.Errorf("leave the released mark: %w", err)
+		return fmt.Errorf("leave the %s mark: %w", mark.Type(), err)
 	}
 	was := 0
 	if j.claimed {
@@ -281,11 +296,10 @@ func (v *visit) handOff(j *job, writer turn.LogWriter) error {
 	row, won, err := v.deps.Store.Claim(ctx, j.claim(), was)
 	switch {
 	case err != nil:
-		return fmt.Errorf("hand the turn off: %w", err)
+		return fmt.Errorf("give the turn back: %w", err)
 	case won:
-		v.log.Info("turn handed off", "attempt", j.attempt)
-		v.giveBack(0)
-		return nil
+		v.giveBack(delay)
+		return errSettled
 	case row.Status.Finished():
 		return v.announce(&row, nil)
 	default:

@@ -74,7 +74,10 @@ func (j *job) result(run agent.Outcome, out session.Outcome) *turn.Result {
 		YieldedTools: run.Yielded, Error: run.Error, Warning: row.CommitStatus.Warning(),
 		Agent: row.Agent, Lane: turn.Lane(row.Lane), Attempts: row.Attempt,
 		CreatedAt: row.CreatedAt, StartedAt: row.StartedAt, FinishedAt: row.FinishedAt,
-		Metadata: j.Request.Metadata,
+		RedriveOf: j.RedriveOf, Metadata: j.Request.Metadata,
+	}
+	if j.dead {
+		r.Failures = row.Failures
 	}
 	if r.Output.Items == nil {
 		r.Output.Items = session.Events{}

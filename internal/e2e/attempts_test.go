@@ -41,23 +41,23 @@ func (f modelFunc) Generate(ctx context.Context, req *agent.ModelRequest, emit f
 func TestWorkerLostMidTurn(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
-	s.ackWait = time.Second
+	s.ackWait = shortAckWait
 	gate := agenttest.NewGate()
 	var first, second atomic.Int64
-	lost := s.worker(worker.PoolConfig{Agents: []*agent.Agent{halfThenGate(gate, "never", &first)}})
+	lost := s.worker(worker.PoolConfig{MaxAttempts: manyAttempts, Agents: []*agent.Agent{halfThenGate(gate, "never", &first)}})
 	in := s.ingress()
 	id := in.submit("thread", "hello")
 	arrived(t, s.ctx, gate, "never")
 	lost.client.Close()
 	gate.Open("now")
-	s.worker(worker.PoolConfig{Agents: []*agent.Agent{halfThenGate(gate, "now", &second)}})
+	s.worker(worker.PoolConfig{MaxAttempts: manyAttempts, Agents: []*agent.Agent{halfThenGate(gate, "now", &second)}})
 	frames := in.follow(id)
 	checkStream(t, frames, 0)
 	if got := spoken(t, frames); got != "half and whole" {
 		t.Errorf("heard %q", got)
 	}
 	result := in.wait(id)
-	if result.CommitStatus != session.Committed || result.Attempts != 2 {
+	if result.CommitStatus != session.Committed || result.Attempts < 2 {
 		t.Errorf("%s after %d attempts", result.CommitStatus, result.Attempts)
 	}
 	restart := slices.IndexFunc(frames, func(f frame) bool { return f.Event == turn.TypeRestart })
@@ -74,11 +74,76 @@ func TestWorkerLostMidTurn(t *testing.T) {
 	}
 }
 
+// A worker is cut off in the middle of the second step. Another goes on: what was
+// finished is not done again, readers keep what they have of it, and who comes
+// late reads the same text.
+func TestGoesOnMidTurn(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	s.ackWait = shortAckWait
+	gate := agenttest.NewGate()
+	var firsts, tools atomic.Int64
+	build := func(door string) *agent.Agent {
+		return &agent.Agent{Name: "agent",
+			Tools: []*agent.Tool{agent.NewTool("work", "works", func(context.Context, struct{}) (string, error) {
+				tools.Add(1)
+				return "worked", nil
+			})},
+			Model: modelFunc(func(ctx context.Context, req *agent.ModelRequest, emit func(agent.ModelDelta)) (*agent.ModelResponse, error) {
+				if req.Step == 1 {
+					firsts.Add(1)
+					emit(agent.ModelDelta{Kind: agent.ItemText, Text: "first "})
+					response := agenttest.Calls("work", `{}`)
+					response.Items = append([]agent.Item{{Kind: agent.ItemText, Text: "first "}}, response.Items...)
+					return response, nil
+				}
+				emit(agent.ModelDelta{Kind: agent.ItemText, Text: "sec"})
+				if err := gate.Pass(ctx, door); err != nil {
+					return nil, err
+				}
+				emit(agent.ModelDelta{Kind: agent.ItemText, Text: "ond"})
+				return agenttest.Text("second"), nil
+			}),
+		}
+	}
+	lost := s.worker(worker.PoolConfig{MaxAttempts: manyAttempts, Agents: []*agent.Agent{build("never")}})
+	in := s.ingress()
+	id := in.submit("thread", "hello")
+	arrived(t, s.ctx, gate, "never")
+	lost.client.Close()
+	gate.Open("now")
+	s.worker(worker.PoolConfig{MaxAttempts: manyAttempts, Agents: []*agent.Agent{build("now")}})
+	frames := in.follow(id)
+	checkStream(t, frames, 0)
+	if got := spoken(t, frames); got != "first second" {
+		t.Errorf("heard %q", got)
+	}
+	restart := slices.IndexFunc(frames, func(f frame) bool { return f.Event == turn.TypeRestart })
+	if restart < 0 {
+		t.Fatalf("no restart in %v", frames)
+	}
+	var told turn.Restart
+	mustDecode(t, frames[restart].Data, &told)
+	if told.RewindTo == 0 || frames[told.RewindTo-1].Event != session.TypeToolResult || told.Failures != 1 {
+		t.Errorf("restart: %+v", told)
+	}
+	if firsts.Load() != 1 || tools.Load() != 1 {
+		t.Errorf("the first step's model was called %d times and its tool %d times, want once each", firsts.Load(), tools.Load())
+	}
+	result := in.wait(id)
+	if result.CommitStatus != session.Committed || result.Attempts < 2 || len(result.Output.Items) != 2 {
+		t.Errorf("%+v", result)
+	}
+	if got := said(in.ledger("thread")); !slices.Equal(got, []string{"user: hello", "assistant: first ", "assistant: second"}) {
+		t.Errorf("ledger: %q", got)
+	}
+}
+
 // A turn that kills its worker again and again is given up, with one result.
 func TestGivenUp(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
-	s.ackWait = time.Second
+	s.ackWait = shortAckWait
 	gate := agenttest.NewGate()
 	var calls atomic.Int64
 	in := (*testIngress)(nil)
@@ -102,6 +167,114 @@ func TestGivenUp(t *testing.T) {
 	}
 	if got := calls.Load(); got != 2 {
 		t.Errorf("the model was called %d times, want 2", got)
+	}
+}
+
+// soon is a RetryDelay that does not make a test wait, and notes what the provider
+// asked for.
+func soon(asked *atomic.Int64) func(int, time.Duration) time.Duration {
+	return func(_ int, d time.Duration) time.Duration {
+		asked.Add(int64(d))
+		return time.Millisecond
+	}
+}
+
+// A model that is overloaded is asked again later, up to its limit; what the turn
+// had finished is not done again, and readers hear one clean text.
+func TestRetried(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	var calls, tools, asked atomic.Int64
+	a := &agent.Agent{Name: "agent",
+		Tools: []*agent.Tool{agent.NewTool("work", "works", func(context.Context, struct{}) (string, error) {
+			tools.Add(1)
+			return "worked", nil
+		})},
+		Model: modelFunc(func(ctx context.Context, req *agent.ModelRequest, emit func(agent.ModelDelta)) (*agent.ModelResponse, error) {
+			n := calls.Add(1)
+			switch {
+			case n == 1 || n == 3: // the first call, and the first one after the tool
+				emit(agent.ModelDelta{Kind: agent.ItemText, Text: "half "})
+				return nil, &agent.ModelError{Status: 429, Message: "slow down", RetryAfter: 3 * time.Second}
+			case req.Step == 1:
+				return agenttest.Calls("work", `{}`), nil
+			}
+			emit(agent.ModelDelta{Kind: agent.ItemText, Text: "done"})
+			return agenttest.Text("done"), nil
+		}),
+	}
+	// Each attempt that finished something starts the count of failures anew.
+	s.worker(worker.PoolConfig{Agents: []*agent.Agent{a}, MaxAttempts: 2, RetryDelay: soon(&asked)})
+	in := s.ingress()
+	id := in.submit("thread", "hello")
+	frames := in.follow(id)
+	checkStream(t, frames, 0)
+	if got := spoken(t, frames); got != "done" {
+		t.Errorf("heard %q", got)
+	}
+	var reasons []string
+	for _, f := range frames {
+		if f.Event == turn.TypeRestart {
+			var told turn.Restart
+			mustDecode(t, f.Data, &told)
+			reasons = append(reasons, told.Reason+" "+strconv.Itoa(told.Failures))
+		}
+	}
+	if !slices.Equal(reasons, []string{"retry 1", "retry 1"}) {
+		t.Errorf("restarts: %q", reasons)
+	}
+	if result := in.wait(id); result.CommitStatus != session.Committed || result.Attempts != 3 || tools.Load() != 1 {
+		t.Errorf("%d runs of the tool, %+v", tools.Load(), result)
+	}
+	if asked.Load() != int64(6*time.Second) {
+		t.Errorf("the provider's Retry-After: %v", time.Duration(asked.Load()))
+	}
+}
+
+// A model that panics each time: one terminal error, a dead letter that says why,
+// and a redrive that makes a new turn of it.
+func TestDeadLetter(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	var calls, asked atomic.Int64
+	var fixed atomic.Bool
+	a := &agent.Agent{Name: "agent", Model: &agenttest.Model{Answer: func(context.Context, *agent.ModelRequest) (*agent.ModelResponse, error) {
+		calls.Add(1)
+		if fixed.Load() {
+			return agenttest.Text("well"), nil
+		}
+		panic("out of luck")
+	}}}
+	s.worker(worker.PoolConfig{Agents: []*agent.Agent{a}, MaxAttempts: 3, RetryDelay: soon(&asked)})
+	in := s.ingress()
+	id := in.submit("thread", "hello")
+	frames := in.follow(id)
+	checkStream(t, frames, 0)
+	result := in.wait(id)
+	if result.Status != session.StatusError || result.Error.Code != turn.CodeInternal || result.Failures != 3 || calls.Load() != 3 {
+		t.Errorf("%d calls, %+v", calls.Load(), result)
+	}
+	var letter struct {
+		ID       string
+		Failures int
+		Error    turn.Error
+		Request  turn.Request
+	}
+	status, body := in.do("GET", "/v1/dead/"+id, "")
+	mustDecode(t, string(body), &letter)
+	if status != 200 || letter.Failures != 3 || letter.Error.Message != "panic: out of luck" || letter.Request.Input.Message.Text != "hello" {
+		t.Errorf("dead letter: %d %s", status, body)
+	}
+	fixed.Store(true)
+	if other := in.ask("thread", "are you there?"); other.Output.Text != "well" {
+		t.Errorf("the session meanwhile: %+v", other)
+	}
+	again := in.result(in.do("POST", "/v1/dead/"+id+"/redrive", ""))
+	if again.Output.Text != "well" || again.RedriveOf != id || again.InvocationID != turn.RedriveID(id) {
+		t.Errorf("redriven: %+v", again)
+	}
+	if status, body := in.do("GET", "/v1/dead/"+id, ""); status != 404 {
+		t.Errorf("the letter is still there: %d %s", status, body)
 	}
 }
 

@@ -55,7 +55,7 @@ func runGated(ctx context.Context, dir string) error {
 	}
 	defer consumer.Close()
 	pool, err := worker.NewPool(worker.PoolConfig{Agents: []*agent.Agent{fileGatedAgent(dir), talker}, MaxAttempts: manyAttempts, Log: log}, worker.Deps{
-		Queue: consumer, Log: client, Control: client, Announcer: client, Store: store,
+		Queue: consumer, Log: client, Control: client, Announcer: client, Dead: client, Store: store,
 	})
 	if err != nil {
 		return err

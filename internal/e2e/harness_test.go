@@ -94,7 +94,7 @@ func (s *system) worker(cfg worker.PoolConfig) *testWorker {
 	}
 	cfg.Log = s.log
 	pool, err := worker.NewPool(cfg, worker.Deps{
-		Queue: consumer, Log: client, Control: client, Announcer: client, Store: s.store,
+		Queue: consumer, Log: client, Control: client, Announcer: client, Dead: client, Store: s.store,
 	})
 	if err != nil {
 		s.t.Fatal(err)
@@ -128,7 +128,7 @@ func (s *system) ingress() *testIngress {
 		s.t.Fatal(err)
 	}
 	server, err := ingress.New(ingress.Config{DefaultAgent: "agent", Wait: guard, Logger: s.log},
-		ingress.Deps{Queue: client, Log: client, Control: client, Registry: registry, Store: s.store})
+		ingress.Deps{Queue: client, Log: client, Control: client, Registry: registry, Dead: client, Keys: client, Store: s.store})
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -143,6 +143,37 @@ func TestStreamCutWhileRunning(t *testing.T) {
 	readers.Wait()
 }
 
+// Twenty posts with one key, at two ingresses at once, are one turn: everybody gets
+// its answer, and the ledger has it once.
+func TestOneKeyOneTurn(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	var calls atomic.Int64
+	s.worker(worker.PoolConfig{Agents: []*agent.Agent{echoAgent(&calls)}})
+	ingresses := []*testIngress{s.ingress(), s.ingress()}
+	results := make([]turn.Result, 20)
+	var clients sync.WaitGroup
+	for i := range results {
+		clients.Go(func() {
+			in := ingresses[i%2]
+			results[i] = in.result(in.do("POST", "/v1/turns", requestBody("thread", "once"), "Idempotency-Key", "order-7"))
+		})
+	}
+	clients.Wait()
+	for _, r := range results {
+		if r.InvocationID != results[0].InvocationID || r.Output.Text != "re: once" {
+			t.Errorf("%+v", r)
+		}
+	}
+	if got := said(ingresses[0].ledger("thread")); calls.Load() != 1 || !slices.Equal(got, []string{"user: once", "assistant: re: once"}) {
+		t.Errorf("%d calls of the model, ledger %q", calls.Load(), got)
+	}
+	status, body := ingresses[1].do("POST", "/v1/turns", requestBody("thread", "twice"), "Idempotency-Key", "order-7")
+	if status != http.StatusUnprocessableEntity {
+		t.Errorf("another body: %d %s", status, body)
+	}
+}
+
 // The races of the original, ordered by gates in the model.
 func TestOvertaken(t *testing.T) {
 	t.Parallel()

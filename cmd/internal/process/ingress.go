@@ -59,7 +59,7 @@ func (b *Base) StartIngress(ctx context.Context, cfg config.Ingress, ln net.List
 	handler, err := ingress.New(ingress.Config{
 		MaxBody: int64(cfg.MaxBody), Wait: cfg.Wait, DefaultAgent: cfg.DefaultAgent,
 		CORSOrigins: cfg.CORSOrigins, Metrics: b.Metrics, Logger: b.Log,
-	}, ingress.Deps{Queue: client, Log: client, Control: client, Registry: registry, Store: b.Store})
+	}, ingress.Deps{Queue: client, Log: client, Control: client, Registry: registry, Dead: client, Keys: client, Store: b.Store})
 	if err != nil {
 		return nil, err
 	}

@@ -59,7 +59,7 @@ func (b *Base) StartWorker(ctx context.Context, cfg config.Worker, agents []*age
 		Agents: agents, Pool: cfg.Pool, Concurrency: cfg.Concurrency, Reserved: cfg.Reserved,
 		TurnTimeout: cfg.TurnTimeout, MaxAttempts: cfg.MaxAttempts, Grace: cfg.Grace, Log: b.Log, Metrics: b.Metrics,
 	}, worker.Deps{
-		Queue: consumer, Log: client, Control: client, Announcer: client, Store: b.Store,
+		Queue: consumer, Log: client, Control: client, Announcer: client, Dead: client, Store: b.Store,
 	})
 	if err != nil {
 		return nil, err
