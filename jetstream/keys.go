@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -29,30 +30,53 @@ func (c *Client) ClaimKey(ctx context.Context, tenant, key string, e turn.KeyEnt
 	if err != nil {
 		return have, false, err
 	}
-	m := nats.NewMsg(subject)
-	m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, "0")
-	m.Data = data
+	for last := uint64(0); ; {
+		stored, err := c.putKey(ctx, subject, last, nil, data)
+		if err != nil {
+			return have, false, fmt.Errorf("claim a key: %w", err)
+		}
+		if stored {
+			return e, true, nil
+		}
+		there, err := c.leaderMsg(ctx, c.keysStream(), getRequest{Last: subject})
+		switch {
+		case errors.Is(err, errNoMessage): // it has just expired
+			last = 0
+		case err != nil:
+			return have, false, fmt.Errorf("claim a key: %w", err)
+		case there.header.Get(keyOperation) != "": // it was released
+			last = there.sequence
+		default:
+			err = json.Unmarshal(there.data, &have)
+			// An entry that is the very one was stored by an earlier try of this call.
+			return have, have == e, err
+		}
+	}
+}
+
+// keyOperation is the header of a message that ends an entry of a bucket, which
+// does not let messages be deleted.
+const keyOperation = "KV-Operation"
+
+// putKey stores a message of the bucket, if the key's last one is that of the given
+// number (0: there is none), and reports whether it was.
+func (c *Client) putKey(ctx context.Context, subject string, last uint64, header nats.Header, data []byte) (bool, error) {
+	m := &nats.Msg{Subject: subject, Header: header, Data: data}
+	if m.Header == nil {
+		m.Header = nats.Header{}
+	}
+	m.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(last, 10)}
 	ack, err := c.store(ctx, m)
 	switch {
 	case err != nil:
-		return have, false, fmt.Errorf("claim a key: %w", err)
+		return false, err
 	case ack.Error == nil:
-		return e, true, nil
-	case !isWrongSequence(ack.Error):
-		return have, false, fmt.Errorf("claim a key: %w: %w", turn.ErrUnavailable, ack.Error)
+		return true, nil
+	case isWrongSequence(ack.Error):
+		return false, nil
+	default:
+		return false, fmt.Errorf("%w: %w", turn.ErrUnavailable, ack.Error)
 	}
-	stored, err := c.leaderMsg(ctx, c.keysStream(), getRequest{Last: subject})
-	if errors.Is(err, errNoMessage) { // it was released in between
-		return have, false, fmt.Errorf("claim a key: %w: it is being released", turn.ErrUnavailable)
-	}
-	if err != nil {
-		return have, false, fmt.Errorf("claim a key: %w", err)
-	}
-	if err := json.Unmarshal(stored.data, &have); err != nil {
-		return have, false, fmt.Errorf("claim a key: %w", err)
-	}
-	// An entry that is the very one was stored by an earlier try of this call.
-	return have, have == e, nil
 }
 
 // ReleaseKey forgets a key, if its entry is the one given.
@@ -61,16 +85,16 @@ func (c *Client) ReleaseKey(ctx context.Context, tenant, key string, e turn.KeyE
 	if err != nil {
 		return err
 	}
-	stored, err := c.leaderMsg(ctx, c.keysStream(), getRequest{Last: subject})
-	if errors.Is(err, errNoMessage) {
+	there, err := c.leaderMsg(ctx, c.keysStream(), getRequest{Last: subject})
+	if errors.Is(err, errNoMessage) || err == nil && there.header.Get(keyOperation) != "" {
 		return nil
 	}
 	var have turn.KeyEntry
 	if err == nil {
-		err = json.Unmarshal(stored.data, &have)
+		err = json.Unmarshal(there.data, &have)
 	}
 	if err == nil && have == e {
-		err = c.deleteMsg(ctx, c.keysStream(), stored.sequence)
+		_, err = c.putKey(ctx, subject, there.sequence, nats.Header{keyOperation: {"DEL"}}, nil)
 	}
 	if err != nil {
 		return fmt.Errorf("release a key: %w", err)

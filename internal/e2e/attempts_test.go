@@ -41,7 +41,7 @@ func (f modelFunc) Generate(ctx context.Context, req *agent.ModelRequest, emit f
 func TestWorkerLostMidTurn(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
-	s.ackWait = shortAckWait
+	s.ackWait = 2 * shortAckWait // the worker must not lose the turn before it is cut off
 	gate := agenttest.NewGate()
 	var first, second atomic.Int64
 	lost := s.worker(worker.PoolConfig{MaxAttempts: manyAttempts, Agents: []*agent.Agent{halfThenGate(gate, "never", &first)}})
@@ -80,7 +80,7 @@ func TestWorkerLostMidTurn(t *testing.T) {
 func TestGoesOnMidTurn(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
-	s.ackWait = shortAckWait
+	s.ackWait = 2 * shortAckWait // the worker must not lose the turn before it is cut off
 	gate := agenttest.NewGate()
 	var firsts, tools atomic.Int64
 	build := func(door string) *agent.Agent {
@@ -143,7 +143,7 @@ func TestGoesOnMidTurn(t *testing.T) {
 func TestGivenUp(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
-	s.ackWait = shortAckWait
+	s.ackWait = 2 * shortAckWait // the worker must not lose the turn before it is cut off
 	gate := agenttest.NewGate()
 	var calls atomic.Int64
 	in := (*testIngress)(nil)

@@ -469,7 +469,7 @@ func TestWorkerProcessStopped(t *testing.T) {
 	f.worker("worker 2")
 	_, in := f.ingress("ingress", "concierge")
 	var once sync.Once
-	restarts := load(in, 20, 5, func(done int64) {
+	restarts := load(in, 20, 3, func(done int64) {
 		if done >= 20 {
 			once.Do(func() {
 				stopping.signal(syscall.SIGTERM)
@@ -494,14 +494,14 @@ func TestOutages(t *testing.T) {
 	f.worker("worker 2")
 	_, in := f.ingress("ingress", "concierge")
 	var broker, database sync.Once
-	load(in, 20, 6, func(done int64) {
-		if done >= 20 {
+	load(in, 12, 5, func(done int64) {
+		if done >= 12 {
 			broker.Do(func() {
 				f.nats.kill()
 				f.nats.start()
 			})
 		}
-		if done >= 60 && f.postgres.Own() {
+		if done >= 30 && f.postgres.Own() {
 			database.Do(func() {
 				f.postgres.Kill()
 				if err := f.postgres.Restart(); err != nil {
