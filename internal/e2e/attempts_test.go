@@ -36,6 +36,13 @@ func (f modelFunc) Generate(ctx context.Context, req *agent.ModelRequest, emit f
 	return f(ctx, req, emit)
 }
 
+// begun waits until something of a turn's text is stored: of an attempt that left no
+// trace nobody would know.
+func (in *testIngress) begun(id string) {
+	in.t.Helper()
+	in.stream("GET", "/v1/turns/"+id+"/events", "", func(f frame) bool { return f.Event == turn.TypeAssistantDelta })
+}
+
 // A worker that is cut off mid-answer loses the turn; another starts over. Who
 // honours rewind reads one clean text, and the ledger has the turn once.
 func TestWorkerLostMidTurn(t *testing.T) {
@@ -48,6 +55,7 @@ func TestWorkerLostMidTurn(t *testing.T) {
 	in := s.ingress()
 	id := in.submit("thread", "hello")
 	arrived(t, s.ctx, gate, "never")
+	in.begun(id)
 	lost.client.Close()
 	gate.Open("now")
 	s.worker(worker.PoolConfig{MaxAttempts: manyAttempts, Agents: []*agent.Agent{halfThenGate(gate, "now", &second)}})
@@ -110,6 +118,7 @@ func TestGoesOnMidTurn(t *testing.T) {
 	in := s.ingress()
 	id := in.submit("thread", "hello")
 	arrived(t, s.ctx, gate, "never")
+	in.begun(id)
 	lost.client.Close()
 	gate.Open("now")
 	s.worker(worker.PoolConfig{MaxAttempts: manyAttempts, Agents: []*agent.Agent{build("now")}})
@@ -156,6 +165,7 @@ func TestGivenUp(t *testing.T) {
 			id = in.submit("thread", "hello")
 		}
 		arrived(t, s.ctx, gate, door)
+		in.begun(id)
 		w.client.Close()
 	}
 	s.worker(worker.PoolConfig{MaxAttempts: 2, Agents: []*agent.Agent{halfThenGate(gate, "third", &calls)}})
