@@ -8,10 +8,10 @@ RACE        ?= -race
 TIMEOUT     ?= 30m
 
 # The race detector runs where this project's own goroutines meet. The rest is the
-# stores, which have none, and tests of whole processes; there it would only watch
-# databases and drivers being slow.
-RACED = ./turn ./session ./session/internal/... ./agent/... ./worker ./ingress ./jetstream/...
-PLAIN = ./session/sqlite ./session/postgres/... ./session/sessiontest ./cmd/... ./internal/... ./examples/...
+# stores and the provider's adapter, which have none, and tests of whole processes;
+# there it would only watch databases, drivers and a large client being slow.
+RACED = ./turn ./session ./session/internal/... ./agent ./agent/script ./agent/httptool ./agent/agentsfile ./worker ./ingress ./jetstream/...
+PLAIN = ./agent/openai/... ./session/sqlite ./session/postgres/... ./session/sessiontest ./cmd/... ./internal/... ./examples/...
 
 .PHONY: help dev test check fmt vet lint fuzz bench tidy build
 

@@ -7,7 +7,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/turnpool/turnpool/cmd/internal/builtin"
 	"github.com/turnpool/turnpool/cmd/internal/config"
 	"github.com/turnpool/turnpool/cmd/internal/process"
 	"github.com/turnpool/turnpool/jetstream/embedded"
@@ -40,7 +39,7 @@ func (c *devCommand) Run(ctx context.Context, out output) error {
 		if err := b.OpenStore(ctx, filepath.Join(c.Dir, "turnpool.db")); err != nil {
 			return nil, err
 		}
-		agents, err := builtin.Agents()
+		agents, err := process.Agents(cfg.Worker)
 		if err != nil {
 			return nil, err
 		}

@@ -23,6 +23,7 @@ func main() {
 type commands struct {
 	Dev     devCommand     `cmd:"" help:"Run everything in this process: ingress, worker, embedded NATS and SQLite."`
 	Migrate migrateCommand `cmd:"" help:"Bring the tables of DATABASE_URL up to date."`
+	Agents  agentsCommand  `cmd:"" help:"Check agents files."`
 }
 
 // run parses the arguments and runs a command until it ends or ctx does. It

@@ -38,6 +38,14 @@ func Agents() ([]*agent.Agent, error) {
 	}, nil
 }
 
+// Chat is the agent that is there when there is a provider of models.
+func Chat(model agent.Model) *agent.Agent {
+	return &agent.Agent{
+		Name: "chat", Description: "Talks to you, on " + model.Name() + ".", Model: model,
+		Instructions: "You are a helpful assistant. Answer briefly.",
+	}
+}
+
 type stayQuery struct {
 	Ref string `json:"ref" jsonschema:"the booking's reference"`
 }

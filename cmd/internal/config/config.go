@@ -49,14 +49,27 @@ type Ingress struct {
 
 // Worker are the settings of the side that runs turns.
 type Worker struct {
-	Pool        string        `envconfig:"WORKER_POOL" default:"default"`
-	Concurrency int           `envconfig:"WORKER_CONCURRENCY" default:"64"`
-	Reserved    *int          `envconfig:"WORKER_RESERVED"`
-	Grace       time.Duration `envconfig:"WORKER_GRACE" default:"25s"`
-	AckWait     time.Duration `envconfig:"WORKER_ACK_WAIT" default:"30s"`
-	MaxAttempts int           `envconfig:"WORKER_MAX_ATTEMPTS" default:"5"`
-	TurnTimeout time.Duration `envconfig:"WORKER_TURN_TIMEOUT" default:"15m"`
+	OpenAI
+	Agents       string        `envconfig:"WORKER_AGENTS"`
+	PrivateTools bool          `envconfig:"WORKER_PRIVATE_TOOLS"`
+	Pool         string        `envconfig:"WORKER_POOL" default:"default"`
+	Concurrency  int           `envconfig:"WORKER_CONCURRENCY" default:"64"`
+	Reserved     *int          `envconfig:"WORKER_RESERVED"`
+	Grace        time.Duration `envconfig:"WORKER_GRACE" default:"25s"`
+	AckWait      time.Duration `envconfig:"WORKER_ACK_WAIT" default:"30s"`
+	MaxAttempts  int           `envconfig:"WORKER_MAX_ATTEMPTS" default:"5"`
+	TurnTimeout  time.Duration `envconfig:"WORKER_TURN_TIMEOUT" default:"15m"`
 }
+
+// OpenAI says where models of OpenAI are, or of a server that speaks its API.
+type OpenAI struct {
+	APIKey  string `envconfig:"OPENAI_API_KEY"`
+	BaseURL string `envconfig:"OPENAI_BASE_URL"`
+	Model   string `envconfig:"OPENAI_MODEL" default:"gpt-5.6-luna"`
+}
+
+// Configured reports whether there is such a place.
+func (o OpenAI) Configured() bool { return o.APIKey != "" || o.BaseURL != "" }
 
 // IngressProcess are the settings of cmd/ingress.
 type IngressProcess struct {

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/turnpool/turnpool/agent"
-	"github.com/turnpool/turnpool/cmd/internal/builtin"
 	"github.com/turnpool/turnpool/cmd/internal/config"
 	"github.com/turnpool/turnpool/worker"
 )
@@ -27,7 +26,7 @@ func RunWorker(ctx context.Context, stderr io.Writer) error {
 		}
 		probes := serveProbes(ln, b.Metrics, b.Log)
 		b.OnStop(probes.Close)
-		agents, err := builtin.Agents()
+		agents, err := Agents(cfg.Worker)
 		if err != nil {
 			return nil, err
 		}
