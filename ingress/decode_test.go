@@ -271,8 +271,7 @@ func TestShapesFollowTheTypes(t *testing.T) {
 		}
 		return out
 	}
-	var lines func(s *shape) []string
-	lines = func(s *shape) []string {
+	lines := func(s *shape) []string {
 		var out []string
 		s.walk("", 0, func(c candidate) { out = append(out, c.path) })
 		slices.Sort(out)

@@ -37,14 +37,14 @@ func newDesk(t *testing.T, store session.Store) *desk {
 		return q.Q + " " + a.Answer, nil
 	})
 	d.house = newHouse(t, store, func(cfg *worker.HandlerConfig) { cfg.Agents[0].Tools = []*agent.Tool{tool} })
-	d.model.Answer = func(_ context.Context, req *agent.ModelRequest) (*agent.ModelResponse, error) {
+	d.model.Answer = func(ctx context.Context, req *agent.ModelRequest) (*agent.ModelResponse, error) {
 		words := strings.Fields(agenttest.Message(req))
 		last := req.Conversation[len(req.Conversation)-1]
 		if result, ok := last.(*session.ToolResult); ok {
 			return agenttest.Text("heard " + string(result.Result) + result.Error), nil
 		}
 		if words[0] != "ask" {
-			return answerBack(nil, req)
+			return answerBack(ctx, req)
 		}
 		var calls []string
 		for _, word := range words[1:] {
